@@ -16,7 +16,8 @@ help:
 	@echo 'make check   format, lint, types, layers'
 	@echo 'make docs    run the tutorial, build the site in docs/_build; warnings are errors'
 	@echo 'make notebooks  run the notebooks in docs/notebooks and store their outputs'
-	@echo 'make claims NAME=...  measure numbers of the documents again on another seed (docs/claims.md); SEED=1'
+	@echo 'make claims  decide the claims of docs/claims/stated (docs/verify.md), BUDGET=N trainings of each at most;'
+	@echo '             NAME=...  one of them, or measure numbers of the documents again (docs/claims.md); SEED=N'
 	@echo 'make bench   run every benchmark in benchmarks/'
 	@echo 'make release  build the distributions in dist/ and check them in a clean environment; publishes nothing'
 	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
@@ -63,9 +64,8 @@ docs: $(VENV)/.installed-docs
 notebooks: $(VENV)/.installed-test
 	$(BIN)/python docs/notebooks/execute.py
 
-SEED ?= 1
 claims: $(VENV)/.installed
-	$(BIN)/python -m attnsweep.reproduction.claims '$(NAME)' --seed $(SEED)
+	$(BIN)/python -m attnsweep.reproduction.claims $(if $(NAME),'$(NAME)') $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET))
 
 bench: $(VENV)/.installed-test
 	set -e; for benchmark in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done

@@ -11,13 +11,13 @@ from attnsweep.workloads.errors import UserError
 
 
 class _NotInstalled(MetaPathFinder):
-    """A finder that raises `ModuleNotFoundError` for the given modules, although they may be installed."""
+    """An import finder that raises `ModuleNotFoundError` for the given modules, even if they are installed."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Leaves all other modules to the next finder.
+        """Raises an error for a hidden module; returns `None` for all others, so that Python asks the next finder.
 
         Raises:
             ModuleNotFoundError: For one of the hidden modules.
@@ -28,7 +28,7 @@ class _NotInstalled(MetaPathFinder):
 
 @contextmanager
 def importing(*, without: Collection[str]) -> Iterator[None]:
-    """Within this context the given modules count as not installed, unless they were imported before.
+    """A context in which the given modules count as not installed, unless they were imported before.
 
     Some libraries import optional dependencies whenever these are installed: Arrow imports pandas when it creates its
     first scalar or array, which would take a fifth of the time of `attnsweep query`.
@@ -42,7 +42,7 @@ def importing(*, without: Collection[str]) -> Iterator[None]:
 
 
 def import_extra(module: str, extra: str, subject: str) -> Any:
-    """Imports a library that is installed with an extra of attnsweep.
+    """Imports a library that is installed by one of attnsweep's extras, such as `attnsweep[wandb]`.
 
     Args:
         module: The module's name.

@@ -12,7 +12,7 @@ _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\
 
 
 def plain(text: str) -> str:
-    r"""Escapes the control characters of a text, such as `\x1b`."""
+    r"""Escapes the control characters of a text: an escape character becomes the four characters `\x1b`."""
     return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -27,6 +27,7 @@ class PlainConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escapes the text of Rich's segments. Colours and live bars still work: they are not part of the text."""
+        """Escapes control characters in the text that Rich prints. Colours and live bars still work, because they are
+        not text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

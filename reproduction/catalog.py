@@ -18,7 +18,7 @@ class Reproduction:
     """A reproduction of one figure or table.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    a tuple of `Reproduction`s.
+    a tuple of `Reproduction` objects.
 
     Attributes:
         name: The name that the user types.
@@ -90,7 +90,9 @@ _BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
 _MISSION = "attnsweep, docs/mission.md"
 _GPT = "attnsweep, docs/gpt.md"
+_INTERVENTIONS = "attnsweep, docs/interventions.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
+_FORKS = "attnsweep, docs/forks.md"
 
 REPRODUCTIONS = (
     Reproduction(
@@ -336,6 +338,33 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.gpt:reproduce_changes",
     ),
     Reproduction(
+        name="induction-needs",
+        title="what induction heads need: hazard ratios with clamped heads, frozen parameters and a kick",
+        source=_INTERVENTIONS,
+        cost="15 min",
+        function="attnsweep.reproduction.studies.needs:compare_induction",
+        sweep="induction_needs",
+        engine="auto",
+    ),
+    Reproduction(
+        name="translation-needs",
+        title="what translators and their heads need: hazard ratios with clamped heads and frozen parameters",
+        source=_INTERVENTIONS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.needs:compare_translation",
+        sweep="translation_needs",
+        engine="auto",
+    ),
+    Reproduction(
+        name="markov-needs",
+        title="what statistical induction heads need: hazard ratios with clamped, scaled and frozen attention",
+        source=_INTERVENTIONS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.needs:compare_markov",
+        sweep="markov_needs",
+        engine="auto",
+    ),
+    Reproduction(
         name="translator-heads",
         title="which roles the heads of 512 small translators take, and when",
         source=_TRANSLATION,
@@ -443,6 +472,20 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.field.sparse_parity:compare",
         sweep="sparse_parity",
         full="attnsweep.reproduction.field.sparse_parity:reproduce_full",
+    ),
+    Reproduction(
+        name="fork-decided",
+        title="when a training's outcome is decided, and by what: initialization or data",
+        source=_FORKS,
+        cost="20 min",
+        function="attnsweep.reproduction.studies.fork_decided:reproduce",
+    ),
+    Reproduction(
+        name="fork-border",
+        title="the committor at the border of the zero of system P, as the escape law predicts it",
+        source=_FORKS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.fork_border:reproduce",
     ),
     Reproduction(
         name="atlas",

@@ -2,38 +2,58 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from attnsweep.workloads.errors import SpecError
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NAME = r"[A-Za-z_]\w*"
 _QUANTITY = re.compile(
-    rf"(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<kind>rate|median)\s*\(\s*(?:(?P<event>event)\s+)?(?P<name>{_NAME})"
-    rf"(?:\s+before\s+(?P<before>{_NAME})|\s+by\s+(?P<by>\d+))?\s*,\s*(?P<group>[\w.+-]+)\s*\)"
+    rf"(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<kind>rate|median)\s*\(\s*"
+    rf"(?:(?P<what>event|role|value)\s+)?(?P<name>{_NAME})(?:\s+in\s+(?P<layer>\w+))?"
+    rf"(?:\s+before\s+(?P<before>{_NAME})|\s+by\s+(?P<by>\d+)|\s+(?P<side>above|below)\s+(?P<than>[-+]?{_NUMBER}))?"
+    r"\s*,\s*(?P<group>[\w.+-]+)\s*\)"
 )
+What: TypeAlias = Literal["outcome", "event", "role", "value"]
+"""How a training ended, when something was first true of it, when a head took a role, what it measured at the end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
     """A rate or a median over the trainings of a group.
 
     Attributes:
         kind: `rate`, the share of the trainings in which something is true; or `median`, the median step at which it
-            first became true.
-        name: An outcome, `stuck`, or the name of an event.
-        is_event: Whether `name` is an event.
-        by: The step by which it must have become true; `None` for the end of the training.
-        before: The event that must not have happened earlier or at the same probe; `None` for no such event.
+            first became true, or the median of a metric.
+        what: The type of the thing that is named.
+        name: An outcome, `stuck`, or the name of an event, a role or a metric.
         group: The name of the group of trainings.
+        by: The step by which it must have become true, for a rate; `None` for the end of the training.
+        before: The event that must not have happened earlier or at the same probe; `None` for no such event.
+        layer: The name or number of the layer whose heads may have the role; `None` for any layer.
+        side, than: Whether the metric must be above or below this number, for a rate of a metric.
     """
 
     kind: Literal["rate", "median"]
+    what: What
     name: str
-    is_event: bool
-    by: int | None
-    before: str | None
     group: str
+    by: int | None = None
+    before: str | None = None
+    layer: str | None = None
+    side: Literal["above", "below"] | None = None
+    than: float = 0.0
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether its parts fit together."""
+        is_rate = self.kind == "rate"
+        return (
+            (self.by is None or (is_rate and self.what != "value"))
+            and (self.before is None or (is_rate and self.what == "event"))
+            and (self.layer is None or self.what == "role")
+            and (self.side is not None) == (is_rate and self.what == "value")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +81,11 @@ class Statement:
     def kind(self) -> Literal["rate", "median"]:
         """The kind of the compared quantities, the same on both sides."""
         return self.quantities[0].kind
+
+    @property
+    def is_of_values(self) -> bool:
+        """Whether it is about medians of values, not of steps."""
+        return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
     def bound(self) -> float | None:
@@ -94,25 +119,20 @@ def _side(text: str, side: str) -> tuple[float, Quantity | None]:
     match = _QUANTITY.fullmatch(side.strip())
     if match is None:
         raise _refused(text)
-    parts = match.groupdict()
+    parts: dict[str, Any] = match.groupdict()
+    factor, by, than = float(parts.pop("factor") or 1), parts.pop("by"), parts.pop("than")
     quantity = Quantity(
-        kind="rate" if parts["kind"] == "rate" else "median",
-        name=parts["name"],
-        is_event=parts["event"] is not None,
-        by=None if parts["by"] is None else int(parts["by"]),
-        before=parts["before"],
-        group=parts["group"],
+        **parts | {"what": parts["what"] or "outcome"},
+        by=None if by is None else int(by),
+        than=float(than or 0),
     )
-    return float(parts["factor"] or 1), quantity
+    return factor, quantity
 
 
 def _check(statement: Statement) -> None:
     text, quantities = statement.text, statement.quantities
-    if (
-        not quantities
-        or len({quantity.kind for quantity in quantities}) > 1
-        or not (statement.lower_factor and statement.upper_factor)
-    ):
+    scales = {(quantity.kind, quantity.kind == "median" and quantity.what == "value") for quantity in quantities}
+    if len(scales) != 1 or not (statement.lower_factor and statement.upper_factor):
         raise _refused(text)
     if len({quantity.group for quantity in quantities}) < len(quantities):
         raise SpecError(
@@ -121,11 +141,8 @@ def _check(statement: Statement) -> None:
             expected="two different groups: a group cannot be compared with itself",
             fix="to compare two events in one group, write: rate(event A before B, GROUP) > a number",
         )
-    for quantity in quantities:
-        if (quantity.before is not None and not quantity.is_event) or (
-            quantity.kind == "median" and (quantity.by or quantity.before)
-        ):
-            raise _refused(text)
+    if not all(quantity.is_fitting for quantity in quantities):
+        raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
         raise SpecError("states", given=text, expected="a bound of the rate between 0 and 1", fix="correct the number")
 
@@ -135,7 +152,8 @@ def _refused(text: str) -> SpecError:
         "states",
         given=text,
         expected="A < B or A > B, where A and B are numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT,"
-        " GROUP), but not a rate and a median; WHAT is an outcome, `stuck` or `event NAME`, in a rate also"
-        " `... by STEP` or `event NAME before OTHER`",
+        " GROUP), but not a rate and a median; WHAT is an outcome, `stuck`, `event NAME` or `role NAME [in LAYER]`, in"
+        " a rate also `... by STEP` or `event NAME before OTHER`; for a metric `value NAME above NUMBER` or `value NAME"
+        " below NUMBER` in a rate, `value NAME` in a median",
         fix="write for example: rate(stuck, small) > 2 * rate(stuck, large)",
     )

@@ -1,34 +1,52 @@
-"""Interventions: what is done to a training while it runs, as the text of its parameter `intervention`.
+"""Interventions: what is done to a training while it runs, written as the text of its parameter `intervention`.
 
-Such as `freeze attention.query 0..500; clamp 1:0 previous_token 0..; kick 0.1 at 300`. Steps A..B are those from A to
-before B; A.. is up to the end. Nothing here imports PyTorch.
+Example: `freeze attention.query 0..500; clamp 1:0 previous_token 0..; scale 0:0 2 100..300; kick 0.1 at 300`. The steps
+A..B include A and exclude B; A.. goes on to the end. This module does not import PyTorch.
 """
 
 import functools
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attnsweep.workloads.errors import SpecError
 
-PATTERNS = ("previous_token", "uniform", "none")
-"""What a head's attention may be clamped to: the token before the query (the first token: itself), all keys that the
-query sees, or no key, so that the head writes nothing."""
-INTERVENTION = "intervention"
-"""The parameter that has the text."""
-CLAMP = "clamp_H"
-"""The buffer of an attention layer with, for each head, 0 or the `pattern_number` that it is clamped to."""
+PATTERNS = ("previous_token", "uniform", "none", "self", "next_token")
+"""The patterns that the attention of a head can be clamped to.
 
-_FORMS = "freeze NAME A..B, clamp LAYER:HEAD PATTERN A..B, or kick SIZE at STEP, joined by ;"
+`previous_token`, `self` and `next_token` put all weight on the token before the query, the query's own token, or the
+token after it; where the query does not see that key, on its own token. `uniform` weighs all keys that the query sees
+equally. With `none` all weights are 0, so the head writes nothing.
+"""
+BY_POSITION = ("previous_token", "self", "next_token")
+"""The patterns that compare positions of queries and keys, which cross-attention cannot."""
+INTERVENTION = "intervention"
+"""The name of the parameter that holds the text."""
+CLAMP = "clamp_H"
+"""The buffer of an attention layer that holds, for each head, the `pattern_number` it is clamped to, or 0."""
+LOGIT_FACTOR = "logit_factor_H"
+"""The buffer of an attention layer that holds the factor of each head's logits."""
+NEUTRAL = {CLAMP: 0, LOGIT_FACTOR: 1}
+"""The value of each of these buffers for a head without an intervention."""
+
+_ALL_HEADS = "attention"
+_FORMS = (
+    "freeze NAME A..B, clamp LAYER:HEAD PATTERN A..B, scale LAYER:HEAD FACTOR A..B, scale attention FACTOR A..B, or"
+    " kick SIZE at STEP, joined by ;"
+)
 _STEPS = r"(?P<start>\d{1,10})\.\.(?P<until>\d{1,10})?"
+_HEAD = r"(?P<layer>\d{1,4}):(?P<head>\d{1,4})"
+_NUMBER = r"\d+\.?\d*(?:[eE][-+]?\d+)?"
 _FREEZE = re.compile(rf"freeze\s+(?P<parameter>[A-Za-z_][\w.]*)\s+{_STEPS}")
-_CLAMP = re.compile(rf"clamp\s+(?P<layer>\d{{1,4}}):(?P<head>\d{{1,4}})\s+(?P<pattern>\w+)\s+{_STEPS}")
-_KICK = re.compile(r"kick\s+(?P<size>\d+\.?\d*(?:[eE][-+]?\d+)?)\s+at\s+(?P<step>\d{1,10})")
+_CLAMP = re.compile(rf"clamp\s+{_HEAD}\s+(?P<pattern>\w+)\s+{_STEPS}")
+_SCALE = re.compile(rf"scale\s+(?:{_HEAD}|{_ALL_HEADS})\s+(?P<factor>{_NUMBER})\s+{_STEPS}")
+_KICK = re.compile(rf"kick\s+(?P<size>{_NUMBER})\s+at\s+(?P<step>\d{{1,10}})")
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps from `start` to before `until`; to the end if that is `None`."""
+    """The steps from `start` to before `until`; to the end of the training if `until` is `None`."""
 
     start: int
     until: int | None
@@ -42,18 +60,18 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Parameters that do not move.
+    """Keeps parameters from moving.
 
     Attributes:
-        parameter: Part of their names, from dot to dot: `attention.query` is `blocks.0.attention.query.weight` too.
-        steps: Which updates leave them where they are. The optimizer's averages go on.
+        parameter: Part of their names, from dot to dot: `attention.query` matches `blocks.0.attention.query.weight`.
+        steps: The updates that leave them where they are. The averages of the optimizer go on.
     """
 
     parameter: str
     steps: Steps
 
     def names(self, parameter: str) -> bool:
-        """Whether a parameter of this name is frozen."""
+        """Returns whether a parameter of this name is frozen."""
         return f".{self.parameter}." in f".{parameter}."
 
     def __str__(self) -> str:
@@ -62,12 +80,12 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """A head whose attention is fixed.
+    """Replaces the attention weights of a head by a fixed pattern.
 
     Attributes:
-        layer, head: Its numbers, as in the ledger's `heads`.
+        layer, head: The numbers of the head, as in the ledger's table `heads`.
         pattern: A name among `PATTERNS`.
-        steps: When; the probe at a step of them sees it too.
+        steps: The steps at which the clamp holds, for updates and for probes.
     """
 
     layer: int
@@ -80,51 +98,75 @@ class Clamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Kick:
-    """Normal noise that is added to all parameters but frozen ones.
+class Scale:
+    """Multiplies the attention logits of one head, or of all heads.
 
     Attributes:
-        size: The norm of the noise, relative to that of the parameters.
-        step: Before which step, and after the probe there.
+        layer, head: The numbers of the head; `None` for all heads of all layers.
+        factor: The factor of the logits. Several scales of one head multiply.
+        steps: The steps at which the scale holds, for updates and for probes.
+    """
+
+    layer: int | None
+    head: int | None
+    factor: float
+    steps: Steps
+
+    def __str__(self) -> str:
+        heads = _ALL_HEADS if self.layer is None else f"{self.layer}:{self.head}"
+        return f"scale {heads} {_digits(self.factor)} {self.steps}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kick:
+    """Adds normal noise to all parameters but frozen ones.
+
+    Attributes:
+        size: The norm of the noise, relative to the norm of the parameters.
+        step: The noise is added right before this step, after the probe there.
     """
 
     size: float
     step: int
 
     def __str__(self) -> str:
-        return f"kick {self.size:g} at {self.step}"
+        return f"kick {_digits(self.size)} at {self.step}"
 
 
-Intervention = Freeze | Clamp | Kick
+Intervention = Freeze | Clamp | Scale | Kick
 
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """The interventions of a text, in its order; none of null.
+    """Parses a text into its interventions, in the order of the text; null has none.
 
     Raises:
-        SpecError: If it is no such text.
+        SpecError: If the text does not follow the grammar.
     """
-    return () if text is None else tuple(map(_one, text.split(";")))
+    return () if text is None else tuple(map(_parsed, text.split(";")))
 
 
 def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
-    """Checks that they fit the length of a training, and its optimizer.
+    """Checks that interventions fit the length of a training, and its optimizer.
 
     Raises:
-        SpecError: If not.
+        SpecError: If they do not.
     """
-    found = interventions_of(text)
-    if found and optimizer == "lbfgs":
+    interventions = interventions_of(text)
+    if interventions and optimizer == "lbfgs":
         raise SpecError(
             "intervention", given=f"{text} with optimizer=lbfgs", expected="sgd, adam or adamw", fix="change optimizer"
         )
-    for each in found:
-        last = each.step + 1 if isinstance(each, Kick) else max(each.steps.start + 1, each.steps.until or 0)
+    for intervention in interventions:
+        last = (
+            intervention.step + 1
+            if isinstance(intervention, Kick)
+            else max(intervention.steps.start + 1, intervention.steps.until or 0)
+        )
         if last > n_steps:
             raise SpecError(
                 "intervention",
-                given=str(each),
+                given=str(intervention),
                 expected=f"steps within 0..{n_steps}, those of a training with n_steps={n_steps}",
                 fix="lower its steps, or raise n_steps",
             )
@@ -136,74 +178,101 @@ def intervene(
     freeze: tuple[int, int | None] | None = None,
     head: str | None = None,
     clamp: str | None = None,
+    scale: float | None = None,
     steps: tuple[int, int | None] = (0, None),
     kick: float | None = None,
     at: int | None = None,
 ) -> str:
-    """The text of one intervention. Several are joined: `"; ".join([...])`.
+    """Writes the text of one intervention. Several texts are joined: `"; ".join([...])`.
 
     Args:
         parameter, freeze: Part of the names of parameters, from dot to dot, and the steps at which they do not move.
-        head, clamp, steps: A head, `LAYER:HEAD`, the pattern that its attention is fixed to, and the steps.
+        head: The head to clamp or scale, as `LAYER:HEAD`; `attention` scales all heads.
+        clamp: The pattern that the attention of `head` is fixed to.
+        scale: The factor of the logits of `head`.
+        steps: The steps at which `clamp` or `scale` holds: from the first to before the second, `None` for the end.
         kick, at: The size of a kick relative to the parameters' norm, and its step.
 
     Raises:
-        SpecError: If it is not one intervention, or no valid one.
+        SpecError: If the arguments are not those of one valid intervention.
     """
     texts = []
     if parameter is not None and freeze is not None:
         texts.append(f"freeze {parameter} {Steps(*freeze)}")
     if head is not None and clamp is not None:
         texts.append(f"clamp {head} {clamp} {Steps(*steps)}")
+    if head is not None and scale is not None:
+        texts.append(f"scale {head} {_digits(scale)} {Steps(*steps)}")
     if kick is not None and at is not None:
-        texts.append(f"kick {kick:g} at {at}")
-    n_given = sum(each is not None for each in (parameter, freeze, head, clamp, kick, at))
-    if len(texts) != 1 or n_given != 2:  # Each intervention has exactly two arguments.
+        texts.append(f"kick {_digits(kick)} at {at}")
+    n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
+    if len(texts) != 1 or n_given != 2:  # Each intervention takes two arguments, and clamps and scales `steps`.
         raise SpecError(
             "intervene",
-            given=f"{n_given} of parameter, freeze, head, clamp, kick and at",
-            expected="one pair: parameter and freeze, head and clamp, or kick and at",
+            given=f"{n_given} of parameter, freeze, head, clamp, scale, kick and at",
+            expected="one pair: parameter and freeze, head and clamp, head and scale, or kick and at",
             fix='join several with "; ".join([...])',
         )
-    (found,) = interventions_of(texts[0])
-    return str(found)
+    (intervention,) = interventions_of(texts[0])
+    return str(intervention)
 
 
 def pattern_number(pattern: str) -> int:
-    """The number of a name among `PATTERNS`, from 1."""
+    """Returns the number that stands for a name among `PATTERNS` in the buffer `CLAMP`; 0 means no clamp."""
     return PATTERNS.index(pattern) + 1
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """The steps before which something changes."""
-    found: set[int] = set()
-    for each in interventions:
-        ends = (each.step,) if isinstance(each, Kick) else (each.steps.start, each.steps.until)
-        found.update(step for step in ends if step is not None)
-    return frozenset(found)
+    """Returns the steps before which an intervention begins, ends or kicks."""
+    steps: set[int] = set()
+    for intervention in interventions:
+        ends = (
+            (intervention.step,)
+            if isinstance(intervention, Kick)
+            else (intervention.steps.start, intervention.steps.until)
+        )
+        steps.update(step for step in ends if step is not None)
+    return frozenset(steps)
 
 
-def _one(text: str) -> Intervention:
+def _parsed(text: str) -> Intervention:
     clean = text.strip()
-    if found := _FREEZE.fullmatch(clean):
-        return Freeze(found["parameter"], _steps(clean, found))
-    if found := _CLAMP.fullmatch(clean):
-        if found["pattern"] not in PATTERNS:
-            raise _refused(found["pattern"], f"one of {', '.join(PATTERNS)}", "correct its name")
-        return Clamp(int(found["layer"]), int(found["head"]), found["pattern"], _steps(clean, found))
-    if found := _KICK.fullmatch(clean):
-        if not float(found["size"]):
-            raise _refused(clean, "a kick of a size > 0", "remove it, or raise its size")
-        return Kick(float(found["size"]), int(found["step"]))
-    raise _refused(clean or text, _FORMS, 'such as "freeze attention.query 0..500; kick 0.1 at 300"')
+    if match := _FREEZE.fullmatch(clean):
+        return Freeze(match["parameter"], _steps(clean, match))
+    if match := _CLAMP.fullmatch(clean):
+        if match["pattern"] not in PATTERNS:
+            raise refused(match["pattern"], f"one of {', '.join(PATTERNS)}", "correct its name")
+        return Clamp(int(match["layer"]), int(match["head"]), match["pattern"], _steps(clean, match))
+    if match := _SCALE.fullmatch(clean):
+        factor = _finite(clean, match["factor"], "a scale with a finite factor")
+        layer, head = (None if match[name] is None else int(match[name]) for name in ("layer", "head"))
+        return Scale(layer, head, factor, _steps(clean, match))
+    if match := _KICK.fullmatch(clean):
+        size = _finite(clean, match["size"], "a kick of a finite size")
+        if not size:
+            raise refused(clean, "a kick of a size > 0", "remove it, or raise its size")
+        return Kick(size, int(match["step"]))
+    raise refused(clean or text, _FORMS, 'such as "freeze attention.query 0..500; kick 0.1 at 300"')
 
 
-def _steps(text: str, found: re.Match[str]) -> Steps:
-    start, until = int(found["start"]), None if found["until"] is None else int(found["until"])
+def _finite(text: str, digits: str, expected: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise refused(text, expected, "lower the number")
+    return number
+
+
+def _steps(text: str, match: re.Match[str]) -> Steps:
+    start, until = int(match["start"]), None if match["until"] is None else int(match["until"])
     if until is not None and until <= start:
-        raise _refused(text, "steps A..B with A < B, or A.. up to the end", "exchange the two, or remove it")
+        raise refused(text, "steps A..B with A < B, or A.. up to the end", "exchange the two, or remove it")
     return Steps(start, until)
 
 
-def _refused(given: str, expected: str, fix: str) -> SpecError:
-    return SpecError(INTERVENTION, given=given, expected=expected, fix=fix)
+def _digits(number: float) -> str:
+    return f"{number:.15g}"
+
+
+def refused(given: object, expected: str, fix: str) -> SpecError:
+    """Makes the error for an intervention that cannot be done."""
+    return SpecError(INTERVENTION, given=str(given), expected=expected, fix=fix)

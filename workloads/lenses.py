@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.engine_forms import without_dropout
-from attnsweep.workloads.engine.intervening import clamp_as
+from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, watched_attention
@@ -126,7 +126,7 @@ def head_maps(
         training = replace(training, parameters=replace(training.parameters, dtype="float32"))
     lanes, lenses = Lanes([training], torch.device("cpu")), lenses_of(workload)
     module = workload.build(training.parameters).to(lanes.dtype)
-    clamp_as(module, state)
+    hold_as(module, state)
     module.load_state_dict(dict(state), strict=False)
     with torch.no_grad(), without_dropout():
         if lenses.maps is not None and (maps := lenses.maps(workload, module, lanes, sentence)) is not None:

@@ -80,6 +80,8 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
 )
 """The shipped outcomes by label, in the order of tables and figures."""
 
+AT_LEVEL = 0.01
+"""A loss within this share of a reference level is at the level."""
 MOVING_SHARE = 0.01
 """A training counts as still moving if its loss fell by more than this share over the last fifth of the steps."""
 

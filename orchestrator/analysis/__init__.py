@@ -25,7 +25,8 @@ def compare(
     outcome: str = "stuck",
     detail: str | None = None,
 ) -> "SweepComparison":
-    """Compares the rates of `a` and `b`, if possible on pairs of trainings with equal configuration and seed.
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b`; if possible on pairs of trainings with
+    equal configuration and seed.
 
     Args:
         a, b: Opened sweeps, or their directories.

@@ -32,7 +32,7 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 class Record:
-    """A dataclass with a JSON form: its fields, or the attributes that `json_keys` names.
+    """Base class of dataclasses with a JSON form: their fields, or the attributes that `json_keys` names.
 
     Implementers: a dataclass. If the JSON keys differ from the fields, `json_keys` lists them: `share` is an attribute
     under its own name, `stuck_rate=stuck` one under another key, `difference_is_shown=rate.is_shown` an attribute of an
@@ -58,7 +58,7 @@ class Record:
 
 
 class Answer(ABC):
-    """An answer to a question about a sweep: numbers as attributes, and one table, which a notebook shows.
+    """Base class of answers to a question about a sweep: numbers as attributes, and a table that a notebook shows.
 
     Implementers: a dataclass with `repr=False`, so that all answers print as one line.
     """
@@ -67,7 +67,7 @@ class Answer(ABC):
 
     @abstractmethod
     def _in_words(self) -> str:
-        """Returns the answer in one line."""
+        """Returns the answer in one line of text."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
@@ -90,7 +90,8 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows; override where `to_arrow` is a grid or a curve."""
+        """Returns the table that a notebook shows. Subclasses whose `to_arrow` is a grid or a curve override this
+        method."""
         return self.to_arrow()
 
     def __repr__(self) -> str:
@@ -119,12 +120,13 @@ class DrawnAnswer(Answer):
 
 
 def json_line(value: object) -> str:
-    """Formats records, dataclasses or plain values as one line of JSON. Numbers that are not finite become null."""
+    """Formats a value, such as a record or a list of records, as one line of JSON. Numbers that are not finite become
+    null."""
     return json.dumps(_json_value(value), allow_nan=False)
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
-    """Makes an Arrow table with the given column types, also where there are no rows, or only nulls in a column.
+    """Makes an Arrow table with the given column types, even without rows, or if a column has only nulls.
 
     Args:
         columns: For each column `str`, `int`, `float` or an Arrow type.
@@ -143,7 +145,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> 
 
 
 def as_format(table: pa.Table, format: TableFormat) -> Any:
-    """Returns the table itself, or converted to a data frame of pandas or polars.
+    """Returns the Arrow table itself, or converts it to a data frame of pandas or polars.
 
     Raises:
         UserError: For an unknown format, or if the format's library is not installed.

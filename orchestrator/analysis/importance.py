@@ -40,7 +40,7 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """How much one parameter decides whether a trial is among the best.
+    """How much one parameter decides whether a trial is among the best: PED-ANOVA's importance.
 
     Attributes:
         parameter: The parameter's name.
@@ -55,7 +55,7 @@ class ParameterImportance:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Importance(DrawnAnswer):
-    """The importance of all swept parameters for one objective.
+    """The importance of all swept parameters for one objective, by PED-ANOVA.
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.
@@ -77,11 +77,12 @@ class Importance(DrawnAnswer):
         return f"{self.objective}: {self.note or importances}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per parameter."""
+        """Returns one row per parameter: its importance, and the importance that chance alone gives."""
         return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
-        """Draws a bar per parameter, with a mark at the importance that 5% of the shuffles reach."""
+        """Draws a bar per parameter, with a mark at the importance that 5% of random shuffles of the objective
+        exceed."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style, legend_below
 
@@ -101,7 +102,7 @@ class Importance(DrawnAnswer):
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | None = None) -> Importance:
-    """Computes the importance of each swept parameter for an objective of the sweep, from the ledger alone.
+    """Computes how important each swept parameter is for an objective of the sweep. Needs only the ledger.
 
     Args:
         connection: From `Ledger.connect`.

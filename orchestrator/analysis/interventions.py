@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Answer, table
 from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
+from attnsweep.orchestrator.analysis.onset.levels import level_names, level_times
 from attnsweep.orchestrator.analysis.onset.onset import outcome_onsets
 from attnsweep.orchestrator.analysis.rates.intervals import exact_interval
 from attnsweep.orchestrator.analysis.roles.history import layer_names_of, layer_title, role_histories
@@ -41,10 +42,12 @@ class InterventionRatio:
     """The hazard of reaching a goal with an intervention, over the hazard without.
 
     Attributes:
-        what: The goal: an outcome, an event, or a role with its layer.
+        what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
+            layer.
         intervention: The text of the intervention.
         n_pairs: Pairs for which it is known of both trainings when they reached the goal or ended.
         n_with, n_without: Trainings of these pairs that reached the goal, with the intervention and without.
+        median_with, median_without: The step by which half of these have reached it; `None` if there are none.
         n_sooner, n_later: Pairs in which the training with the intervention is known to have been first, and last.
         ratio: The ratio of the hazards; `None` if it is infinite, or without informative pairs.
         low, high: The 95% interval of the ratio; `None` where it is open, or without informative pairs.
@@ -55,6 +58,8 @@ class InterventionRatio:
     n_pairs: int
     n_with: int
     n_without: int
+    median_with: int | None
+    median_without: int | None
     n_sooner: int
     n_later: int
     ratio: float | None
@@ -66,8 +71,8 @@ class InterventionRatio:
         """The ratio as `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` without informative pairs."""
         if self.low is None:
             return "-"
-        ratio, high = (f"{value:.2g}" if value is not None else "∞" for value in (self.ratio, self.high))
-        return f"{ratio} [{self.low:.2g}, {high}]"
+        ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))
+        return f"{ratio} [{low}, {high}]"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,12 +88,13 @@ class InterventionRatios(Answer):
     def to_arrow(self) -> pa.Table:
         """Returns one row for each goal and intervention: `ratio` with its 95% interval `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
-        columns |= dict.fromkeys(("n_pairs", "n_with", "n_without", "n_sooner", "n_later"), int)
+        numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
+        columns |= dict.fromkeys(numbers, int)
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Reads the ratios of the outcome `solved` and of all events and roles that some training of a pair reached.
+    """Reads the ratios of the outcome `solved` and of the levels, events and roles that a training of a pair reached.
 
     The answer has no ratios if the ledger has no pairs.
     """
@@ -116,7 +122,8 @@ def paired_ratio(
     came, other_came = came > 0, other_came > 0
     n_sooner = int((came & (step < other + ~other_came)).sum())
     n_later = int((other_came & (other < step + ~came)).sum())
-    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), n_sooner, n_later)
+    medians = (_median(step[came]), _median(other[other_came]))
+    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), *medians, n_sooner, n_later)
     if not n_sooner + n_later:
         return InterventionRatio(what, intervention, *counts, None, None, None)
     low, high = exact_interval(n_sooner, n_sooner + n_later)
@@ -124,6 +131,14 @@ def paired_ratio(
     return InterventionRatio(
         what, intervention, *counts, ratio, low / (1 - low), None if high == 1 else high / (1 - high)
     )
+
+
+def _digits(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 100 else f"{ratio:,.0f}"
+
+
+def _median(steps: NDArray[np.int64]) -> int | None:
+    return int(np.quantile(steps, 0.5, method="inverted_cdf")) if steps.size else None
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> _Pairs:
@@ -152,6 +167,7 @@ def _reached(connection: duckdb.DuckDBPyConnection, workload: str) -> Iterator[_
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()
     times = {_SOLVED: outcome_onsets(connection, _SOLVED)}
+    times |= {f"loss below {level}": level_times(connection, level) for level in level_names(connection)}
     times |= {event: event_times(connection, event) for event in event_names(connection)}
     for what, onsets in times.items():
         yield what, judged, onsets.step, onsets.came

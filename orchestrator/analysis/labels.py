@@ -24,12 +24,12 @@ _PARAMETERS: Mapping[str, str] = MappingProxyType(
 
 
 def parameter_label(name: str) -> str:
-    """Names a parameter for the axis of a figure: in words, with the literature's symbol (`$σ$`) and the unit."""
+    """Names a parameter for the axis of a figure: in words, with its usual symbol (`$σ$`) and unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
 
 
 def plain_label(name: str) -> str:
-    """Returns `parameter_label` without the dollar signs of Matplotlib's formulas."""
+    """Returns `parameter_label` without the dollar signs that mark formulas in Matplotlib."""
     return parameter_label(name).replace("$", "")
 
 
@@ -46,7 +46,8 @@ def value_label(value: object) -> str:
 
 
 def outcome_order(outcome: str) -> tuple[bool, int, str]:
-    """Sort key of outcomes: shipped ones first, then a workload's own by name, then those that no workload gives."""
+    """Returns the sort key of an outcome: shipped outcomes come first, then a workload's own by name, then those that
+    no workload declares."""
     known = list(OUTCOMES)
     return (outcome in UNJUDGED_OUTCOMES, known.index(outcome) if outcome in known else len(known), outcome)
 
@@ -67,6 +68,6 @@ def check_known(subject: str, given: str, known: Collection[str], if_none: str, 
 
 
 def clipped(text: object, most: int) -> str:
-    """Returns the text on one line of at most `most` characters; an ellipsis marks where it was cut."""
+    """Shortens a text to one line of at most `most` characters; an ellipsis marks the cut."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -85,7 +85,7 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The quartiles of the loss, by step, of the trainings with one outcome.
+    """The quartiles of the loss at each step, over the trainings with one outcome.
 
     Attributes:
         outcome: The outcome.
@@ -97,7 +97,7 @@ class LearningCurve:
 
     @property
     def n_trainings(self) -> int:
-        """The largest number of trainings at any point."""
+        """The largest number of trainings at any point of the curve."""
         return max(point.n for point in self.points)
 
 
@@ -110,7 +110,8 @@ def quartile_curves(
     trainings: str = "trainings",
     metric: str = _LOSS,
 ) -> dict[Any, tuple[CurveQuartiles, ...]]:
-    """The quartiles by step for each group, at steps where at least half of the group has a finite loss.
+    """Computes the quartiles of the loss by step for each group, at steps where at least half of the group has a finite
+    loss.
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
@@ -142,14 +143,15 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """One curve for each outcome that has probes, in the order of `OUTCOMES`."""
+    """Computes a loss curve for each outcome that has probes, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
 
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The loss quartiles of trainings with one outcome: of those whose loss still fell at their end, or of the others.
+    """The loss quartiles of trainings with one outcome. Trainings whose loss was still falling at their end are
+    separate from the others.
 
     Attributes:
         outcome: The outcome.
@@ -165,7 +167,8 @@ class MotionCurve:
 
 
 def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the temporary table `endings`: for each training its outcome, its motion, and both as `outcome/motion`.
+    """Creates the temporary table `endings`: each training's outcome, its motion (whether its loss was still falling),
+    and both as `outcome/motion`.
 
     Idempotent.
     """
@@ -173,7 +176,8 @@ def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
-    """One curve for each outcome and motion that has probes, in the order of `OUTCOMES`, moving ones first."""
+    """Computes a loss curve for each outcome and motion (whether the loss was still falling at the end), with falling
+    losses first."""
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()

@@ -50,7 +50,7 @@ class Logistic:
 
 
 def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
-    """Fits the logit of a probability as a linear function of the terms.
+    """Fits a logistic regression: the logit of a probability is a linear function of the terms.
 
     Args:
         design: (R, P) the terms.
@@ -76,7 +76,7 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A point on Newton's path to the maximum of the likelihood."""
+    """A point on the path of Newton's method to the maximum of the likelihood."""
 
     coefficients: Floats
     probability: Floats
@@ -91,7 +91,8 @@ class _Place:
 
 
 def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats) -> Floats:
-    """Returns the covariance of the coefficients, (P, P); use it with Student's t and T - P degrees of freedom.
+    """Returns the covariance of the P coefficients, (P, P), clustered by trial. Use it with Student's t and T - P
+    degrees of freedom for T trials.
 
     Args:
         fitted: The regression of k of n on the design; it must have converged.

@@ -36,7 +36,7 @@ _MUST_AGREE = ("replicates", "objective", "constraints", "sampler", "pruner", "c
 
 
 def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
-    """Makes a new directory with the rows of several finished sweeps, which are not changed.
+    """Copies the rows of several finished sweeps into a new directory. The sweeps themselves are not changed.
 
     Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` names the sweep of
     a row. The space has the parameters that vary in any of the sweeps, or between them.
@@ -121,7 +121,7 @@ def _begun(out: PlaceName) -> SweepDirectory | None:
 
 
 def _remove_rows(place: Place) -> None:
-    """Removes the rows that an interrupted merge has left."""
+    """Removes the rows that an interrupted merge has left behind."""
     for table in TABLES:
         place.remove(table, [*place.unfinished(table), *(f"{name}.parquet" for name in place.names(table))])
 
@@ -212,7 +212,7 @@ def _shared_defaults(directories: Sequence[SweepDirectory], spec: Sweep) -> dict
 
 
 def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
-    """Writes the rows of all sweeps as one fragment, or no fragment if there are no rows."""
+    """Writes the rows of all sweeps as one fragment of the merged ledger; writes nothing if there are no rows."""
     contents = {}
     for table in TABLES:
         # A sweep without rows has no Parquet files, and a sweep of models without attention heads has none of the table
@@ -232,7 +232,7 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of one sweep, and the number that its trial 0 gets in the merged directory."""
+    """The rows of one merged sweep, and the number that its trial 0 gets in the merged directory."""
 
     place: Place
     snapshot: Snapshot
@@ -246,7 +246,8 @@ def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.
 
 
 def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
-    """Returns the rows under their new trial numbers, with the columns of all sweeps; missing columns are null."""
+    """Returns the sweep's rows with their new trial numbers and the columns of all merged sweeps; columns that the
+    sweep lacks are null."""
     columns = {name: rows[name] for name in rows.schema.names}
     columns["trial"] = pc.add_checked(columns["trial"], pa.scalar(first_trial, pa.int32()))
     arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]

@@ -69,7 +69,7 @@ class SweepData:
 
     @classmethod
     def open(cls, *where: PlaceName) -> Self:
-        """Opens the sweeps at these places, at least one: see `attnsweep.open_sweep`."""
+        """Opens the sweeps at the given places (at least one), as `attnsweep.open_sweep` describes."""
         directories = tuple(SweepDirectory.open(place) for place in where)
         for index, sweep in enumerate(directories):
             if any(sweep.all_sweeps & other.all_sweeps for other in directories[:index]):
@@ -109,12 +109,13 @@ class SweepData:
         return f"<p>{html_text(repr(self), MOST_CHARACTERS)}</p>{html_table(counts)}"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Opens a DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
+        """Opens a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
         return connect(self._tables(), TRIALS_APART)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Opens `connect()` for one `with` block; a damaged file causes a `UserError` that names the file."""
+        """Opens a connection, as `connect` does, for one `with` block. A damaged file causes a `UserError` that names
+        the file."""
         with (
             naming_damage([sweep.place for sweep in self.directories]),
             connect_to_shared(self._tables(), TRIALS_APART) as connection,
@@ -125,19 +126,19 @@ class SweepData:
         return [ledger.tables() for ledger in self._ledgers]
 
     def trainings(self, format: TableFormat = "arrow") -> Any:
-        """One row per training: a `pyarrow.Table`, or a data frame of pandas or polars."""
+        """Returns one row per training: a `pyarrow.Table`, or a data frame of pandas or polars."""
         return self.sql("from trainings", format)
 
     def curves(self, format: TableFormat = "arrow") -> Any:
-        """One row per training, step and metric."""
+        """Returns one row per training, step and metric: the measured values."""
         return self.sql("from curves", format)
 
     def heads(self, format: TableFormat = "arrow") -> Any:
-        """One row per training, probe step, layer and head; no rows for a workload without attention heads."""
+        """Returns one row per training, probe step, layer and head; no rows for a workload without attention heads."""
         return self.sql("from heads", format)
 
     def trials(self, format: TableFormat = "arrow") -> Any:
-        """One row per trial: its parameters, and counts and quartiles over its trainings."""
+        """Returns one row per trial: its parameters, and counts and quartiles over its trainings."""
         return self.sql("from trials", format)
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:
@@ -154,7 +155,7 @@ class SweepData:
     def stuck_rates(
         self, by: str | Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
     ) -> StuckRates:
-        """The stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
+        """Computes the stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
 
         Args:
             by: A parameter or several; default those that a sweep varies, or in which the sweeps differ. With exactly
@@ -176,7 +177,7 @@ class SweepData:
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
-        """The rate of each outcome with its interval.
+        """Computes the rate of each outcome, with its interval.
 
         Args:
             by: A parameter whose bins are the groups, or two whose cells are; default one group of all trials.
@@ -190,7 +191,7 @@ class SweepData:
             return outcome_rates(connection, crossing, pooling(*self._specs))
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
-        """The probability to end stuck, or with one outcome, over two parameters.
+        """Fits the probability that a training ends stuck, or with one outcome, as a surface over two parameters.
 
         Args:
             x, y: Names of parameters whose values are numbers. Trials where one is null are left out.
@@ -203,7 +204,8 @@ class SweepData:
             return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
 
     def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
-        """The rate in the cells of two parameters, and a test whether the effect of one depends on the other.
+        """Computes a rate in the cells of two parameters, and tests whether the effect of one parameter depends on the
+        other.
 
         Args:
             a, b: Two parameters.
@@ -220,7 +222,7 @@ class SweepData:
     def interactions(
         self, parameters: Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
     ) -> Interactions:
-        """Tests all pairs of parameters, with p-values adjusted for the number of pairs.
+        """Tests all pairs of parameters for interaction, with p-values adjusted for the number of pairs.
 
         Args:
             parameters: The parameters; default those that a sweep varies, or in which the sweeps differ.
@@ -234,7 +236,8 @@ class SweepData:
             return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
-        """The share of trainings in which a role has emerged, by step; failed and diverged trainings are left out.
+        """Computes the share of trainings in which a role of attention heads has emerged, by step. Failed and diverged
+        trainings are left out.
 
         A role emerges at the first probe at which some head of the layer has it, if one has it at the next probe too.
 
@@ -250,7 +253,7 @@ class SweepData:
             return read_emergence(connection, self._specs, role, names_of(by), layer)
 
     def onset(self, outcome: str, by: str | Sequence[str] | None = None) -> Onset:
-        """The share of trainings that have an outcome and keep it, by step; failed trainings are left out.
+        """Computes the share of trainings that have an outcome and keep it, by step. Failed trainings are left out.
 
         Args:
             outcome: The outcome, such as `solved`.
@@ -264,7 +267,8 @@ class SweepData:
             return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> Onset:
-        """The share of trainings in which an event has held, by step; failed and pruned ones are left out.
+        """Computes the share of trainings in which an event has held, by step. Failed and pruned trainings are left
+        out.
 
         Args:
             event: The event's name.
@@ -283,7 +287,7 @@ class SweepData:
             return self._onset(connection, what, event_times(connection, event, after), by)
 
     def importance(self, objective: str | None = None) -> Importance:
-        """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
+        """Estimates which parameters decide whether a trial is among the best by the sweep's objective, by PED-ANOVA.
 
         Args:
             objective: The name of one of several objectives, such as `rate of solved`; by default the first.
@@ -302,7 +306,8 @@ class SweepData:
             return importance(connection, self.directories[0].spec, objective)
 
     def interventions(self) -> InterventionRatios:
-        """How much sooner or later trainings reach outcomes, events and roles with an intervention than without.
+        """Estimates how much sooner or later trainings reach outcomes, events and roles with an intervention than
+        without it.
 
         Computed from pairs of trainings with the same seed: see docs/interventions.md.
 
@@ -352,7 +357,8 @@ class SweepData:
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """The parameters that a sweep varies, or in which the sweeps differ. `connection` is from `reading`."""
+        """Names the parameters that a sweep varies, or in which the opened sweeps differ. `connection` comes from
+        `reading`."""
         varied = dict.fromkeys(name for sweep in self.directories for name in swept_names(sweep.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(
@@ -364,6 +370,6 @@ class SweepData:
 
 
 def _last_trial(tables: Tables) -> int:
-    """Returns the highest trial number; -1 if there are no rows."""
+    """Returns the highest trial number in the ledger; -1 if there are no rows."""
     last = pc.max(tables["trainings"].to_table(columns=["trial"])["trial"]).as_py()
     return -1 if last is None else int(last)

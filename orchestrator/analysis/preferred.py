@@ -44,13 +44,13 @@ class BestTrial(Record):
     objective: str
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields, and those of `rate` as a nested record with the names of `Rate`'s fields."""
+        """Returns the fields as plain values for JSON; `rate` becomes a nested record."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
-    """A trial on the Pareto front: no other trial is better in one objective and at least as good in all others.
+    """A trial on the Pareto front: no other trial is better in one objective and at least as good in the others.
 
     Attributes:
         trial: The trial's number.
@@ -63,13 +63,13 @@ class FrontTrial(Record):
     parameters: dict[str, Scalar]
 
     def labels(self) -> list[str]:
-        """The values of the objectives, then those of the parameters, formatted for a printed table."""
+        """The values of the objectives and the parameters, formatted for a printed table."""
         return [*(f"{value:.4g}" for value in self.values.values()), *map(value_label, self.parameters.values())]
 
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
-    """The trials that the objectives prefer among the complete trials.
+    """The best trials among the complete ones: the best trial by one objective, or the Pareto front of several.
 
     Attributes:
         best: The best trial; `None` with several objectives, or if no trial is complete and meets the constraints.
@@ -97,7 +97,7 @@ class Preferred:
 
 
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
-    """Finds the preferred trials in a sweep's ledger."""
+    """Finds the best trial, or the Pareto front of several objectives, in a sweep's ledger."""
     rows = judging_columns(connection)
     rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
     told = {trial: trial_told for trial, ended in ended_in_turn(rows) if (trial_told := ended.told(spec)) is not None}
@@ -109,7 +109,7 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Marks the points of the Pareto front: no other point is lower in one coordinate and at most equal in all others.
+    """Marks the points on the Pareto front: no other point is lower in one coordinate and at most equal in all others.
 
     Equal points are all on the front, or none is.
 
@@ -131,7 +131,8 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _best(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
 ) -> BestTrial | None:
-    """Returns the trial with the best objective; of trials with equal ones, that with the lowest median loss."""
+    """Returns the trial with the best objective; among trials with equal objectives, the one with the lowest median
+    loss."""
     if not told:
         return None
     [objective] = spec.objectives

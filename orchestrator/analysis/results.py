@@ -26,7 +26,7 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """How many stuck trainings would stay stuck with more steps, by the predicted step at which they leave their start.
+    """The counts of stuck trainings that more steps would not have freed, and of those that were merely slow.
 
     Attributes:
         stuck: Trained for at least twice the predicted steps: more steps would not have helped.
@@ -41,7 +41,7 @@ class StuckOrSlow(Record):
     ratio: float
 
     def sentence(self) -> str:
-        """The three numbers in one line."""
+        """Formats the counts of stuck, slow and undecided trainings as one line."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
             f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"
@@ -50,7 +50,8 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and slow trainings of a ledger; `None` if no stuck training has a prediction."""
+    """Counts the stuck and the merely slow trainings of a ledger; `None` if no stuck training has a predicted escape
+    step."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows are from versions of attnsweep without this column, so no prediction is known.
@@ -67,7 +68,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
 
 @dataclass(frozen=True, slots=True)
 class SweepResults(Record):
-    """The results of a sweep.
+    """The results of a sweep, computed from its ledger: counts, rates, the best trials, and roles of attention heads.
 
     Attributes:
         outcomes: The number of trainings by outcome.
@@ -96,12 +97,13 @@ class SweepResults(Record):
 
     @property
     def best(self) -> BestTrial | None:
-        """The trial that the objective prefers; `None` with several objectives, or if no trial is complete."""
+        """The best trial by the sweep's objective; `None` if there are several objectives, or if no trial is
+        complete."""
         return self.preferred.best
 
     @property
     def front(self) -> tuple[FrontTrial, ...] | None:
-        """The Pareto front of several objectives; `None` with one objective."""
+        """The Pareto front if the sweep has several objectives; `None` if it has one."""
         return self.preferred.front
 
     @property
@@ -111,12 +113,12 @@ class SweepResults(Record):
 
     @property
     def pruned_note(self) -> str | None:
-        """How many trainings the rates leave out because they were pruned; `None` if there are none."""
+        """A sentence about trainings that the rates leave out because they were pruned; `None` if there are none."""
         return pruned_note(self.outcomes)
 
     @property
     def role_rates_by(self) -> list[dict[str, Any]] | None:
-        """The rates of roles by parameter, as plain values for JSON."""
+        """The rates of attention heads' roles by parameter, as plain values for JSON."""
         return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:

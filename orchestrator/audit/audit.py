@@ -50,7 +50,7 @@ from trainings order by trial, replicate
 
 
 def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] | None = None) -> Audit:
-    """Compares a sweep's study, ledger, files and MLflow runs with each other.
+    """Checks whether a sweep's study, ledger, files and MLflow runs agree with each other.
 
     Args:
         where: The sweep directory.
@@ -110,7 +110,8 @@ def _check_of(gradients: GradientReport) -> Check:
 
 
 def _check_trust(directory: SweepDirectory) -> None:
-    """Refuses code that is not trusted. A damaged or missing stored file is reported later as a problem."""
+    """Raises an error if the sweep's code is not trusted. A damaged or missing stored file is reported later as a
+    problem."""
     try:
         code = code_of(directory)
     except UserError:
@@ -119,7 +120,8 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Returns whether the sweep is finished; if `course.json` cannot be read, `None` and a check saying so."""
+    """Returns whether the sweep is finished. If `course.json` cannot be read, returns `None` and a check that says
+    so."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:
@@ -127,7 +129,7 @@ def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Returns a check that the self-check's replays ended as the original trainings did in their packs."""
+    """Checks whether the trainings that the self-check replayed ended as they had ended in their packs."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -150,7 +152,8 @@ def _problem(damage: UserError) -> Problem:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """Reads the study and the rows. Returns them with problems of the tables alone."""
+    """Reads the study and the rows of a sweep. Returns them with the problems that the ledger's tables have among
+    themselves."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -178,7 +181,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
 
 def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
-    """Returns whether a sweep has neither a study nor rows, because its run was killed at the start."""
+    """Returns whether a sweep has neither a study nor rows, as after a run that was killed at its start."""
     place = directory.place
     has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
     return not (finished or has_study or place.names("trainings"))
@@ -218,7 +221,7 @@ def _thinned(books: Books) -> str:
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """Returns the result of `reading`, or a problem that says why it failed."""
+    """Returns the result of the function `reading`; if it raises, a problem that says why."""
     try:
         return reading()
     except UserError as damage:

@@ -23,7 +23,7 @@ _BARE = "trainings that did not fail and have no curves"
 
 
 def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
-    """Finds rows of `curves` and `heads` without their training, and trainings without their curves."""
+    """Finds rows of `curves` and `heads` that belong to no training, and trainings without curves."""
     faults = Faults({_ORPHANS.format("curves"): COPIED, _ORPHANS.format("heads"): COPIED, _BARE: RESTORE})
     for table in ("curves", "heads"):
         for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
@@ -40,8 +40,8 @@ def count_files(place: Place) -> int:
 
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
-    """Finds files that are damaged or of another sweep, and left-over files. Left-over files count only in a finished
-    sweep: otherwise a writer may be at work."""
+    """Finds damaged files, files of other sweeps, and left-over files. Left-over files count only if the sweep is
+    finished, because a writer may be at work otherwise."""
     for _ in range(_ATTEMPTS):
         names = fragment_names(place)
         problems = verify(place, spec_sha256)

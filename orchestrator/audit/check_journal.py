@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the journal's bytes. Returns nothing without a journal: if it is missing, another check reports that."""
+    """Checks the bytes of the study's journal. Returns nothing if there is no journal, which another check reports."""
     place = directory.place
     if directory.spec.storage:
         return []

@@ -8,7 +8,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Returns a check if rows come from several types of machine, or from environments without a record.
+    """Reports if rows come from several types of machine, or from environments without a record; else returns no check.
 
     Args:
         trainings: Number of trainings by the id of their environment; `None` if it was not recorded.

@@ -20,7 +20,8 @@ _AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
 
 
 def audit_merged(directory: SweepDirectory) -> Audit:
-    """Audits a merged directory. It has no study and no runs in MLflow to compare with: the merged sweeps have them."""
+    """Audits a directory of merged sweeps. It has no study and no MLflow runs to compare with; only the original
+    sweeps have them."""
     finished, unreadable = _is_finished(directory)
     problems = (
         *check_files(directory.place, directory.spec_sha256, finished=bool(finished)),
@@ -54,7 +55,8 @@ def audit_merged(directory: SweepDirectory) -> Audit:
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Returns whether the merge is finished; if its record cannot be read, `None` and a check with that problem."""
+    """Returns whether the merge is finished. If the merge's record cannot be read, returns `None` and a check with
+    that problem."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:

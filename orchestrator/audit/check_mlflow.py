@@ -36,7 +36,7 @@ _FIXES = {
 
 
 def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
-    """Finds the differences between MLflow and the ledger. Before a sweep is finished, MLflow may lag behind."""
+    """Finds values in MLflow that differ from the ledger's. MLflow may lag behind until the sweep is finished."""
     faults = Faults(_FIXES)
     trials = set(complete(books))
     n_trainings = books.rows.num_rows
@@ -65,14 +65,15 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
-    """Returns whether rows of a trial have changed since MLflow got its values, which the next run corrects."""
+    """Returns whether rows of a trial changed after MLflow got the trial's values. The next run corrects such
+    values."""
     if books.directory.retried_of(child.trial):
         return True
     return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    """Describes the first value that differs from the ledger's, except values that only MLflow has."""
+    """Describes the first value in MLflow that differs from the ledger's; values that only MLflow has do not count."""
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"

@@ -14,7 +14,8 @@ _WITHOUT = "trainings with a step at which they were pruned and another outcome,
 
 
 def compare_pruned(books: Books) -> tuple[Problem, ...]:
-    """Finds the differences between the study's decisions and the pruned trainings in the ledger.
+    """Finds differences between the study's decisions to prune trainings and the trainings that are pruned in the
+    ledger.
 
     If all trainings of a trial share one pack, they end at the step of the decision; in several packs, some may end at
     a later probe.

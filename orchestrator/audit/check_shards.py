@@ -15,7 +15,8 @@ _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
 
 
 def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
-    """Audits all shards. A shard that has not begun or is not finished is no problem: the sweep is not finished then.
+    """Audits all shards of a sweep. A shard that has not begun or not ended is no problem; the sweep then counts as
+    unfinished.
 
     Args:
         directory: The sweep.
@@ -58,7 +59,7 @@ def _total(counts: Iterator[int | None]) -> int | None:
 
 
 def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
-    """Finds directories that are not shards of this sweep."""
+    """Finds directories beside the shards that are not shards of this sweep."""
     for part in directory.parts:
         wrong = [name for name in _ALIKE if getattr(part, name) != getattr(directory, name)]
         if part.shard is None or part.shard.count != directory.shards or part.place.full_name != _home(directory, part):
@@ -74,7 +75,7 @@ def _home(directory: SweepDirectory, part: SweepDirectory) -> str:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """Summarizes the audit of a shard in one check, whose counts are those of the shard's first check."""
+    """Summarizes the audit of one shard as one check. Its line has the counts of the shard's first check."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
     problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)

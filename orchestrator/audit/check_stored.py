@@ -26,13 +26,14 @@ _DISK = "check its disk, and your access to it"
 
 
 class _AnyRecord(Record):
-    """A record of which only the digest is checked."""
+    """A record of any kind, of which only the digest is checked."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Finds checkpoints, weights, forecasts, warm starts and merged sweeps' records that have changed."""
+    """Finds stored files that have changed since they were written: checkpoints, weights, forecasts, warm starts,
+    records of merged sweeps."""
     return tuple(_problems(directory))
 
 

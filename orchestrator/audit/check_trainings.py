@@ -28,7 +28,7 @@ _OLD_VERSION = "audit it with the version of attnsweep and of the workload in sw
 
 
 def compare_trainings(books: Books) -> tuple[Problem, ...]:
-    """Finds the trainings that differ from those that follow from the study and the sweep's seed."""
+    """Recomputes the parameters, seed and id of every training from the study, and finds rows that differ."""
     if not books.rows.num_rows:
         return ()
     parameters = books.workload.parameters
@@ -49,7 +49,7 @@ def compare_trainings(books: Books) -> tuple[Problem, ...]:
 
 
 def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
-    """Returns the trainings that the rows of all trials should belong to, and the indices of these rows."""
+    """Returns the trainings that the ledger's rows should belong to, and the indices of those rows."""
     tasks: list[Task] = []
     places: list[int] = []
     for trial in books.asked:
@@ -77,7 +77,7 @@ def _tasks(trial: FrozenTrial, books: Books, replicates: Sequence[int]) -> list[
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Yields each kind of fault with a boolean array of the rows that have it."""
+    """Yields each kind of fault with a boolean mask of the rows that have it."""
     trainings = [task.training for task in tasks]
     yield _FOREIGN, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])
@@ -98,7 +98,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:
-    """Returns True where a column differs from the expected values; null equals only null."""
+    """Marks the rows where a column differs from the expected values; null equals only null."""
     kind = pa.string() if pa.types.is_dictionary(stored.type) else stored.type
     a, b = stored.cast(kind), pa.chunked_array([pa.array(expected, kind)])
     is_other = pc.if_else(pc.and_(a.is_valid(), b.is_valid()), pc.not_equal(a, b), pc.xor(a.is_valid(), b.is_valid()))

@@ -45,7 +45,8 @@ _FIXES = {
 
 
 def count_trials(books: Books) -> dict[str, int | None]:
-    """Returns the number of trials by stage, without refused ones."""
+    """Counts the trials that were asked for, fully trained, and told to the study. Trials that the workload refused
+    are left out."""
     asked = {trial.number for trial in books.asked}
     return {
         "asked": len(asked),
@@ -55,18 +56,18 @@ def count_trials(books: Books) -> dict[str, int | None]:
 
 
 def count_wanted(books: Books) -> int:
-    """Returns the number of trainings that the sweep's trials need, given the rows so far."""
+    """Returns how many trainings the sweep's trials need; if a rule decides this, given the rows so far."""
     rule = books.directory.spec.replicates
     return sum(n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
 
 
 def complete(books: Books) -> list[int]:
-    """Returns the trials whose rows include all the trainings that they need."""
+    """Returns the trials that have rows of all the trainings that they need."""
     return complete_among(books.rows, books.directory.spec.replicates)
 
 
 def compare_trials(books: Books) -> tuple[Problem, ...]:
-    """Finds the differences between the study and the ledger."""
+    """Finds differences between the trials of the study and those of the ledger."""
     faults = Faults(_FIXES)
     spec = books.directory.own_spec
     if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
@@ -109,7 +110,7 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
 
 
 def _told(trial: FrozenTrial) -> Told | None:
-    """Returns the values that the study has of a trial."""
+    """Returns the values that the study has for a trial; `None` if it has none."""
     return None if trial.values is None else Told(tuple(trial.values), trial.constraints)
 
 
@@ -121,7 +122,8 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns the values that the study may have of a trial: of all its trainings, or of those before an addition.
+    """Returns all values that the study may rightly have for a trial: computed from all its trainings, or without
+    replicates that were added or retried later.
 
     Such values do not include trainings that had failed by then and were retried since.
     """
@@ -131,7 +133,7 @@ def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -
 
 
 def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
-    """Finds trials that were trained, or left, with parameters that were not drawn."""
+    """Reports a trial for which some parameters were never drawn, but which was trained or left unfinished."""
     missing = undrawn(books.directory.spec, trial.params)
     if not missing:
         return

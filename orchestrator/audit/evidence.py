@@ -21,7 +21,7 @@ KEYS = ("trial", "replicate")
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """The study and the ledger of one sweep.
+    """The study and the ledger of one sweep, which the checks of an audit compare.
 
     Attributes:
         directory: The sweep's record.
@@ -43,25 +43,25 @@ class Books:
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """The trials that are to be trained: all except those that the workload refuses."""
+        """The trials that should be trained: all except those that the workload refuses."""
         return [trial for trial in self.trials if refusal(trial) is None]
 
     @cached_property
     def places(self) -> Mapping[int, range]:
-        """The indices of each trial's rows, by trial."""
+        """The range of each trial's rows, as indices in `rows`, by trial."""
         trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
         edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
         return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
 
     @cached_property
     def by_trial(self) -> Mapping[int, EndedTrainings]:
-        """The ended trainings of each trial that has any."""
+        """The ended trainings of each trial, by trial; trials without any are left out."""
         return ended_trainings(self.rows)
 
     def ended(self, trial: int) -> EndedTrainings:
         return self.by_trial.get(trial, EndedTrainings())
 
     def names(self, is_chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[str]:
-        """Returns `TRIAL/REPLICATE` of the chosen rows."""
+        """Returns the names `TRIAL/REPLICATE` of the given rows."""
         chosen = self.rows.select(KEYS).filter(pa.array(is_chosen))
         return [f"{row['trial']}/{row['replicate']}" for row in chosen.to_pylist()]

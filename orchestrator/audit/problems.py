@@ -20,7 +20,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of fault with all its cases: a description, and how to fix it."""
+    """One kind of fault, with all its cases: a description and a fix."""
 
     what: str
     fix: str
@@ -31,14 +31,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: a line with its counts, and the problems that it has found."""
+    """One check: a line with its counts, and the problems that it found."""
 
     line: str
     problems: tuple[Problem, ...] = ()
 
 
 class Faults:
-    """Collects cases of faults by kind.
+    """Collects single faults, and groups them by kind into problems.
 
     Args:
         fixes: How to fix each kind of fault, for all kinds.
@@ -53,7 +53,7 @@ class Faults:
         self._cases[kind] += cases
 
     def problems(self) -> tuple[Problem, ...]:
-        """Returns one problem for each kind that has cases. It names the first few cases."""
+        """Returns one problem for each kind of fault that occurred. It names the first few cases."""
         return tuple(
             Problem(f"{len(cases)} {kind}: {_some(cases)}", self._fixes[kind])
             for kind, cases in self._cases.items()
@@ -63,7 +63,7 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The results of all checks of an audit.
+    """The results of all checks of one audit.
 
     Attributes:
         directory: The sweep's directory, as the user gave it.
@@ -101,7 +101,7 @@ class Audit:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the results of gradient checks, a line for each check, then the problems."""
+        """Prints the gradient checks if any were made, a line for each check of the audit, then the problems."""
         if self.gradients is not None:
             self.gradients.print(console)
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]

@@ -17,7 +17,7 @@ EXIT_REFUTED, EXIT_UNDECIDED = 5, 6
 def answer(
     show: "Callable[[Console], None]", to_json: Callable[[], str], *, as_json: bool, on_stderr: bool = False
 ) -> None:
-    """Prints the result of a command.
+    """Prints the result of a command as text, as JSON, or as both.
 
     Args:
         show: Prints the result as text for people.
@@ -31,7 +31,7 @@ def answer(
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, after removing control characters."""
+    """Prints a line on stderr without its control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
@@ -44,7 +44,7 @@ def say_shortfall(sweep: "SweepDirectory") -> None:
 
 
 def console(*, stderr: bool) -> "Console":
-    """Makes a console that removes control characters, because printed text may be untrusted."""
+    """Creates a console that removes control characters, because printed texts may come from untrusted files."""
     from attnsweep.orchestrator.terminal import PlainConsole
 
     return PlainConsole(stderr=stderr)

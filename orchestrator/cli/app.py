@@ -11,7 +11,7 @@ from attnsweep.orchestrator.cli.author import check_gradients, new_workload, pre
 from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync, tensorboard_sync, wandb_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.pages import docs
-from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
+from attnsweep.orchestrator.cli.read import atlas, compare, list_, query, report, serve, status
 from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
 from attnsweep.orchestrator.cli.training import export, fork, heads, replay, why
 from attnsweep.orchestrator.cli.verify import verify
@@ -20,7 +20,7 @@ from attnsweep.orchestrator.cli.welcome import WELCOME
 _PANELS = {
     "Learn": (docs,),
     "Run": (run, resume, forecast, verify, specs),
-    "Read": (status, list_, query, compare, report, serve),
+    "Read": (status, list_, query, compare, report, atlas, serve),
     "One training": (replay, fork, why, heads, export),
     "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),
     "Author": (new_workload, workloads, check_gradients, prepare_corpus),
@@ -29,7 +29,7 @@ _PANELS = {
 
 
 class _Group(TyperGroup):
-    """A group of commands whose help shows no value for switches, which take none."""
+    """A group of commands. Its help shows no placeholder after switches, because switches take no value."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -52,7 +52,8 @@ def _show_no_values(params: Iterable[object]) -> None:
 app = typer.Typer(
     name="attnsweep",
     cls=_Group,
-    help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
+    help="Run sweeps of small attention models, and measure how often their trainings get stuck.\n\n"
+    "First steps: `attnsweep` without arguments. A tutorial: `attnsweep docs tutorial`.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
 )

@@ -19,7 +19,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 
 def check_texts(arguments: Sequence[str]) -> None:
-    """Refuses arguments that are not UTF-8 text or contain NUL, because files, records and queries cannot hold them.
+    """Raises an error for arguments that are not UTF-8 or contain NUL: files, records and queries cannot hold such
+    text.
 
     Raises:
         UserError: For the first such argument.

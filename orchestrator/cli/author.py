@@ -28,7 +28,7 @@ def new_workload(
         str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
     ],
 ) -> None:
-    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
+    """Write NAME.py, a small example workload with attention and a sweep of it, and print what to do next."""
     from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
 
     typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
@@ -73,7 +73,7 @@ def check_gradients(
     ] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Check the gradients of a workload in float64, one row per check; exit code 1 if one fails."""
+    """Check a workload's gradients in float64, and print one row per check; exit code 1 if a check fails."""
     from attnsweep.orchestrator.inspection.bases import find_base
     from attnsweep.orchestrator.inspection.gradients import check_workload
     from attnsweep.search_spaces.loading import assignments
@@ -131,7 +131,7 @@ def prepare_corpus(
     seed: Annotated[int, typer.Option(help="Seed of the choice of held-out rows.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a corpus: for `translation` from parallel text, or with --unit for `gpt` from one column of text."""
+    """Make a corpus: for `translation` from parallel text; with --unit, for `gpt` from one column of text."""
     from attnsweep.orchestrator.tools.prepare_corpus.pairs import Preparation, prepare_file
     from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
     from attnsweep.orchestrator.tools.prepare_corpus.text import PreparedText, TextSettings, prepare_text

@@ -28,7 +28,7 @@ def audit(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check that trials, trainings, files and MLflow agree; list all faults; exit code 1 if there are any."""
+    """Check that trials, trainings, files and MLflow agree, and list all faults; exit code 1 if there are any."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     if trust:
@@ -52,7 +52,7 @@ def gc(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a sweep directory no longer needs, and free it."""
+    """Show which files of a sweep directory are no longer needed, and free their space."""
     from attnsweep.orchestrator.cli.screen.garbage import collect_garbage
 
     collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
@@ -85,7 +85,7 @@ def mlflow_sync(
     tracking_uri: TrackingUri = None,
     follow: Follow = False,
 ) -> None:
-    """Log to MLflow the trials and the report that it lacks."""
+    """Log to MLflow the trials and the report that MLflow does not have yet."""
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.tracking.follow import sync
@@ -100,7 +100,7 @@ def mlflow_sync(
 
 
 def wandb_sync(directory: SweepDir, follow: Follow = False) -> None:
-    """Log to Weights & Biases the trials that it lacks: a run per trial, a group per sweep."""
+    """Log to Weights & Biases the trials that it does not have yet: a run per trial, a group per sweep."""
     from attnsweep.orchestrator.tracking.wandb import WandbStore
 
     _sync_with(directory, WandbStore.of_environment(), follow=follow)
@@ -111,7 +111,8 @@ def tensorboard_sync(
     out: Annotated[Path, typer.Option(metavar="LOGDIR", help="Folder for tensorboard --logdir.")],
     follow: Follow = False,
 ) -> None:
-    """Write for TensorBoard the trials that a folder lacks: a run per trial, a folder per sweep."""
+    """Write event files for TensorBoard of the trials that a folder does not have yet: a run per trial, a folder per
+    sweep."""
     from attnsweep.orchestrator.tracking.tensorboard import TensorBoardStore
 
     _sync_with(directory, TensorBoardStore(out), follow=follow)

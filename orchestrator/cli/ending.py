@@ -34,7 +34,8 @@ def conclude(
     report: bool,
     as_json: bool,
 ) -> None:
-    """Prints the summary of a run, then calls the user's commands, keeps weights, draws the report, and exits.
+    """Prints the summary of a run and finishes it: calls the user's hook commands, keeps weights, draws the report, and
+    exits.
 
     These steps come last, so that a failure in one of them loses nothing of the sweep.
     """
@@ -62,13 +63,14 @@ def conclude(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Shows a message while the report is drawn, which takes seconds; Ctrl-C skips the drawing."""
+    """Shows a message while the report is drawn, which takes seconds. Ctrl-C skips the drawing."""
     with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):
         yield
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of some trials of a finished sweep; returns an error text on failure. Idempotent."""
+    """Keeps the final weights of the trials that the user chose, once the sweep is finished. Returns an error text on
+    failure. Idempotent."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights

@@ -30,7 +30,7 @@ OnFailure = Annotated[
 
 
 def call(command: str, content: str) -> None:
-    """Calls a shell command with a text on its standard input. A failing command only causes a warning."""
+    """Runs a shell command with a text on its standard input. If the command fails, only a warning is shown."""
     try:
         done = subprocess.run(
             command, shell=True, input=content + "\n", text=True, stdout=_STDERR, timeout=_MOST_SECONDS, check=False
@@ -44,7 +44,7 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """Calls `tell_fault` when a fault ends the block, and raises the fault again."""
+    """A context that calls `tell_fault` when a fault of the machine ends the block, and then raises the fault again."""
     try:
         yield
     except (SweepError, PoolError) as fault:
@@ -53,6 +53,7 @@ def telling_faults(command: str | None) -> Iterator[None]:
 
 
 def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
-    """Calls a shell command, if one is given, with the JSON object `{"directory": ..., "error": ...}` on its stdin."""
+    """Runs the user's shell command, if one is given, with the JSON object `{"directory": ..., "error": ...}` on the
+    command's standard input."""
     if command is not None:
         call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

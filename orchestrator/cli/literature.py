@@ -61,7 +61,8 @@ def score_heads(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score attention matrices: the roles that need no tokens, and the exact distance to each structure."""
+    """Score attention matrices from a file: the roles that need no tokens, and the distance to each attention
+    structure."""
     from attnsweep.orchestrator.cli.screen.head_scores import print_scores
     from attnsweep.orchestrator.tools.score_heads import load_matrices, to_json
     from attnsweep.workloads.diagnostics.matrices import score_matrices

@@ -26,7 +26,7 @@ _TYPED_CHARACTERS = 400
 
 
 def main() -> None:
-    """The console script. A user's mistake is one line on stderr and exit code 2."""
+    """Runs the console script. A user's mistake is reported as one line on stderr, with exit code 2."""
     # `_hide_leaks` is registered before all other exit handlers, because exit handlers are called in reverse order and
     # it has to be called last.
     atexit.register(_hide_leaks)
@@ -82,7 +82,7 @@ _LEAKS = r"^(nanobind: (leaked|this is likely)| - (leaked|\.\.\. skipped)|See ht
 
 
 def _hide_leaks() -> None:
-    """Takes the lines `_LEAKS` from what is still written to stderr; everything else stays."""
+    """Removes the lines that match `_LEAKS` from everything written to stderr from now on."""
     _flush()
     grep = shutil.which("grep")
     if not {"duckdb", "torch"} <= sys.modules.keys() or grep is None:
@@ -93,13 +93,13 @@ def _hide_leaks() -> None:
 
 
 def _flush() -> None:
-    """Writes what is buffered of stdout, unless it is closed."""
+    """Writes the buffered output to stdout, unless stdout is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _complain(text: str) -> None:
-    """Prints a message on stderr, without credentials or control characters."""
+    """Prints an error message on stderr, without credentials or control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)

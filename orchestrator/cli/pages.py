@@ -51,7 +51,7 @@ def docs(
 
 
 def _pages() -> dict[str, str]:
-    """Returns the text of each page by its name, for example `sweeps`."""
+    """Returns the text of each page of the documentation by its name, for example `sweeps`."""
     paths = sorted((path for folder in _FOLDERS for path in folder.glob("*.md")), key=lambda path: path.stem)
     return {path.stem: path.read_text() for path in paths if path.stem not in _SITE_ONLY}
 
@@ -64,7 +64,7 @@ def _list_titles(pages: Mapping[str, str]) -> None:
 
 
 def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
-    """Returns the sections whose heading contains the topic, each below the name of its page."""
+    """Returns the sections whose heading contains the topic, each under the name of its page."""
     code = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
     sections = []
     for name, text in pages.items():
@@ -79,13 +79,13 @@ def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
 
 
 def _places_with(word: str, pages: Mapping[str, str]) -> list[str]:
-    """Returns the lines that contain the word, each after the name of its page."""
+    """Returns the lines of all pages that contain the word, each preceded by the name of its page."""
     lines = [(name, line) for name, text in pages.items() for line in text.splitlines()]
     return [f"{name}: {line}" for name, line in lines if word.lower() in line.lower()]
 
 
 def _show(text: str) -> None:
-    """Prints Markdown: formatted and paged in a terminal, as it is to a file or pipe."""
+    """Prints Markdown: formatted and paged in a terminal, as plain source to a file or pipe."""
     if not sys.stdout.isatty():
         typer.echo(text)
         return

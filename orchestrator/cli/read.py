@@ -1,15 +1,17 @@
 """Commands that read sweeps. Fast to import: every command loads its libraries when it runs."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, say_shortfall
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.cli.trusting import Trust, opened
 from attnsweep.orchestrator.importing import importing
+from attnsweep.orchestrator.storage.output_file import check_output
 from attnsweep.workloads.errors import UserError
 
 Format: TypeAlias = Literal["table", "csv", "json", "parquet"]
@@ -55,7 +57,6 @@ def query(
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.ledger.query import query_all, render
         from attnsweep.orchestrator.ledger.reader import Ledger
-        from attnsweep.orchestrator.storage.output_file import check_output
         from attnsweep.orchestrator.storage.shards import shards_of
 
     *directories, sql = words
@@ -156,11 +157,37 @@ def report(
     typer.echo(write_report(directories, out, asks, maps, outcome))
 
 
+def atlas(
+    directories: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR...", help="Sweep directories or claims, or folders or s3://BUCKET/PREFIX with some below them."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("atlas.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array on stdout, and write no file.")] = False,
+) -> None:
+    """Write one HTML file about many sweeps and claims, and print its path."""
+    from attnsweep.orchestrator.report.atlas import read_atlas, write_atlas
+
+    if not as_json:
+        check_output(out)
+    passed_over: list[OSError] = []
+    found = read_atlas(directories, passed_over.append)
+    for error in passed_over[:1]:
+        say(f"not looked into: {error.filename} ({error.strerror}), and {len(passed_over) - 1} more")
+    if as_json:
+        typer.echo(json.dumps([each.as_json() for each in found], allow_nan=False))
+        return
+    write_atlas(found, out)
+    typer.echo(out)
+
+
 def serve(
     directories: SweepDirs,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
 ) -> None:
-    """Show the report in a browser on this machine, and renew it while the sweeps run."""
+    """Show the report in a browser on this machine, and update it while the sweeps run."""
     from attnsweep.orchestrator.report.serving import serve_report
 
     serve_report(directories, port, typer.echo)

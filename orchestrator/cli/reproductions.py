@@ -23,15 +23,15 @@ class Outcome(Protocol):
     """The result of a reproduction: our values beside the published ones."""
 
     def print(self, console: "Console") -> None:
-        """Prints both as text for people."""
+        """Prints our values beside the published ones, as text for people."""
 
     def to_json(self) -> str:
-        """Formats both as one line of JSON."""
+        """Formats our values and the published ones as one line of JSON."""
 
 
 @runtime_checkable
 class Reproduction(Protocol):
-    """A published figure or table that can be reproduced. `attnsweep.Reproduction` is the ready-made implementation.
+    """Interface of a published figure or table that can be reproduced. `attnsweep.Reproduction` implements it.
 
     Implementers: creating a reproduction must be cheap, because `attnsweep reproduce` lists them all; import torch, Ray
     and matplotlib in `run`.
@@ -39,22 +39,22 @@ class Reproduction(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that the user types."""
+        """The name by which a user calls the reproduction on the command line."""
 
     @property
     def title(self) -> str:
-        """The subject of the figure or table."""
+        """The title: what the figure or table shows."""
 
     @property
     def source(self) -> str:
-        """The publication, and the place of the figure or table in it."""
+        """The publication and its figure or table."""
 
     @property
     def cost(self) -> str:
         """The time that the reproduction takes on 2 CPU cores."""
 
     def run(self, directory: Path, console: "Console") -> Outcome:
-        """Runs the reproduction, and writes its sweeps, figures and rows into the directory.
+        """Runs the reproduction. Writes its sweeps, figures and rows to the directory.
 
         A sweep that an earlier call left unfinished in the directory is resumed.
         """
@@ -62,10 +62,11 @@ class Reproduction(Protocol):
 
 @runtime_checkable
 class Choosable(Reproduction, Protocol):
-    """A reproduction with options; `attnsweep.Reproduction` is one."""
+    """Interface of a reproduction that has options. `attnsweep.Reproduction` implements it."""
 
     def chosen(self, *, full: bool, corpus: str | None) -> Reproduction:
-        """Returns the reproduction at the size of the publication (`full`), or with the user's own text (`corpus`).
+        """Returns a variant of the reproduction: at the size of the publication (`full`), or with the user's own text
+        (`corpus`).
 
         Raises:
             UserError: For an option that the reproduction does not have.
@@ -73,7 +74,7 @@ class Choosable(Reproduction, Protocol):
 
 
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
-    """Returns all reproductions by name, and one error for each entry point or name that cannot be used."""
+    """Returns all reproductions by name, and an error for each entry point or name that cannot be used."""
     reproductions: dict[str, Reproduction] = {}
     errors = []
     for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=_ours_first):
@@ -99,7 +100,7 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
 
 
 def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> Reproduction:
-    """Returns the reproduction of this name.
+    """Returns the reproduction with this name.
 
     Raises:
         UserError: If there is none.
@@ -112,7 +113,7 @@ def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> R
 
 
 def with_options(reproduction: Reproduction, *, full: bool, corpus: str | None) -> Reproduction:
-    """Applies the options of the command line to a reproduction.
+    """Applies the options of the command line, such as `--full`, to a reproduction.
 
     Raises:
         UserError: For an option that the reproduction does not have.
@@ -132,7 +133,8 @@ def with_options(reproduction: Reproduction, *, full: bool, corpus: str | None) 
 
 
 def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:
-    """Sort key that puts our own entries first, so that another package cannot replace our reproductions."""
+    """Sort key that puts attnsweep's own entry points first, so that another package cannot replace our
+    reproductions."""
     return not entry.value.startswith("attnsweep."), entry.name, entry.value
 
 

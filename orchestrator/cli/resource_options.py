@@ -1,11 +1,14 @@
-"""Options of `run` and `resume` for the resources to train on. Environment variables set the defaults of most."""
+"""Options of `run`, `resume` and `verify` for the resources to train on. Environment variables set most defaults."""
 
 import re
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
+from inspect import Parameter, get_annotations, signature
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainers_per_node import Device
 from attnsweep.workloads.errors import UserError
 
@@ -13,7 +16,7 @@ Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
 
 
 def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Ignores environment variables about a cluster if the command line has `--local`."""
+    """Drops the values that environment variables give to cluster options, if the command line has `--local`."""
     source = context.get_parameter_source(option.name or "")
     if context.params.get("local") and source is not None and source.name == "ENVIRONMENT":
         return option.default
@@ -37,7 +40,10 @@ Trainers = Annotated[
     ),
 ]
 WaitNodes = Annotated[
-    int, _of_cluster(envvar="ATTNSWEEP_WAIT_NODES", min=0, help="Begin when the cluster has this many nodes.")
+    int,
+    _of_cluster(
+        "--wait-nodes", envvar="ATTNSWEEP_WAIT_NODES", min=0, help="Begin when the cluster has this many nodes."
+    ),
 ]
 OnDevice = Annotated[
     Device,
@@ -63,9 +69,53 @@ PackSize = Annotated[
 ]
 MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more trainings than this have failed.")]
 
+_OPTIONS = (
+    ("address", Address, None),
+    ("local", Local, False),
+    ("trainers", Trainers, None),
+    ("n_nodes", WaitNodes, 0),
+    ("device", OnDevice, "auto"),
+    ("priority", Priority, 0),
+    ("engine", ByEngine, "auto"),
+    ("pack_size", PackSize, None),
+    ("max_failures", MaxFailures, None),
+)
+"""Of each option the name in `Resources`, the type, and the default."""
+
+
+def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command these options in the place of its parameter `resources`.
+
+    Args:
+        without: The names of options that the command does not have.
+    """
+    options = [each for each in _OPTIONS if each[0] not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_options(**given: Any) -> None:
+            values = {name: given.pop(name) for name, *_ in options}
+            resources = Resources(n_trainers=parse_trainers(values.pop("trainers")), **values)
+            command(**given, resources=resources)
+
+        parameters: list[Parameter] = []
+        for each in signature(command).parameters.values():
+            if each.name == "resources":
+                parameters += (
+                    Parameter(name, each.kind, default=default, annotation=of) for name, of, default in options
+                )
+            else:
+                parameters.append(each)
+        annotations = {name: of for name, of in get_annotations(command).items() if name != "resources"}
+        with_options.__annotations__ = annotations | {name: of for name, of, _ in options}
+        with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+        return with_options
+
+    return decorate
+
 
 def parse_more(text: str | None, option: str, what: str) -> int:
-    """Parses +N, the number of trials or replicates that `resume` adds; 0 without a text.
+    """Parses the text +N, by which `resume` adds N trials or replicates; returns 0 without a text.
 
     Raises:
         UserError: If the text is not +N.
@@ -83,7 +133,7 @@ def parse_more(text: str | None, option: str, what: str) -> int:
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """Parses N, the number of trainers, or MIN..MAX; `None` without a text.
+    """Parses the number of trainers, N or MIN..MAX; returns `None` without a text.
 
     Raises:
         UserError: If the text is neither.

@@ -23,6 +23,7 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.search_spaces.sweep import Sweep
 
+_THIS_MACHINE = Resources()
 _what = partial(typer.Option, rich_help_panel="What")
 _where = partial(typer.Option, rich_help_panel="Where")
 _note = partial(typer.Option, rich_help_panel="Notes")
@@ -41,6 +42,7 @@ def sweep_names() -> list[str]:
     return shipped_names()
 
 
+@on.with_resources()
 def run(
     spec: Annotated[
         str,
@@ -84,15 +86,7 @@ def run(
         bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers that repeat commands.")
     ] = False,
     of_shard: OfShard = None,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    wait_nodes: on.WaitNodes = 0,
-    device: on.OnDevice = "auto",
-    priority: on.Priority = 0,
-    engine: on.ByEngine = "auto",
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
+    resources: Resources = _THIS_MACHINE,
     note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
     tags: Annotated[
         list[str] | None,
@@ -143,17 +137,6 @@ def run(
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        n_nodes=wait_nodes,
-        device=device,
-        priority=priority,
-        engine=engine,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
     code = code_for(spec, sweep, trusted=trust)
     # With `--or-resume`, Ray is not started in advance, because the sweep may already be complete.
     with nullcontext() if or_resume else starting_meanwhile(resources):
@@ -168,16 +151,10 @@ def run(
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
+@on.with_resources("engine")
 def resume(
     directory: SweepDir,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    wait_nodes: on.WaitNodes = 0,
-    device: on.OnDevice = "auto",
-    priority: on.Priority = 0,
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
+    resources: Resources = _THIS_MACHINE,
     trials: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
     ] = None,
@@ -196,16 +173,6 @@ def resume(
 ) -> None:
     """Resume an interrupted sweep."""
     processes.start_ahead()
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        n_nodes=wait_nodes,
-        device=device,
-        priority=priority,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
     # The sweep is opened before Ray is started, so that an error in the sweep appears at once and not after seconds.
@@ -238,7 +205,7 @@ def forecast(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast a sweep: the steps in which trainings leave their start, the share that does in time, and the price."""
+    """Forecast a sweep: when trainings leave their start, what share does so in time, and the price of the sweep."""
     from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
 
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
@@ -263,7 +230,7 @@ def specs(
 
 
 def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
-    """Loads the sweep of a file or name, and applies the options of the command line."""
+    """Loads a sweep by the name of its file or a shipped sweep, and applies the options of the command line."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))

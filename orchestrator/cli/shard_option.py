@@ -26,7 +26,7 @@ OfShard = Annotated[
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """Parses the value of `--shard`; with `auto`, the scheduler's environment variables give the numbers.
+    """Parses the value of `--shard`. For `auto`, the environment variables of the cluster's scheduler give the numbers.
 
     Raises:
         UserError: If the text is not a shard, or the environment variables that `auto` needs are missing.

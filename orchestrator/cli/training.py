@@ -24,7 +24,7 @@ def replay(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
+    """Train one training again, alone, and compare it with its rows in the ledger; exit code 1 if they differ."""
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
 
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
@@ -82,7 +82,8 @@ def why(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a training ended where it did: the words of its gradients, which cancel and which are missing."""
+    """Explain why a training is stuck where it ended: the terms of its gradients that cancel each other, and those
+    that are missing."""
     from attnsweep.orchestrator.cli.screen.why import print_page
     from attnsweep.orchestrator.inspection.why import why as why_training
     from attnsweep.orchestrator.inspection.why_page import page_of
@@ -103,7 +104,7 @@ def heads(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw what each attention head of a training looks at where it ended, with its role and nearest structure."""
+    """Draw what each attention head of a training attends to at its end, with its role and nearest structure."""
     from attnsweep.orchestrator.cli.screen.heads import print_heads
     from attnsweep.orchestrator.inspection.heads import heads_of
     from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
@@ -129,7 +130,7 @@ def export(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write the trained module of one training for another library, and print how it is loaded."""
+    """Export the trained module of one training for another library, and print how to load it."""
     from attnsweep.orchestrator.inspection.exporting import export as export_training
 
     typer.echo(export_training(opened(directory, trusted=trust), training_id, to, out, step))

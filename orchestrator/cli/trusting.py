@@ -18,7 +18,7 @@ Trust = Annotated[
 
 
 def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
-    """Opens a sweep. With `--trust`, its user code is trusted from now on, and the code's files are listed.
+    """Opens a sweep. With `--trust`, the sweep's user code is trusted from now on, and its files are listed.
 
     Raises:
         UserError: If there is no sweep, or a stored file is not the one that the sweep recorded.
@@ -33,7 +33,8 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user code stored with a sweep in a JSON file; `None` for other sweeps, whose code runs on loading.
+    """Returns the user code that belongs to a sweep in a JSON file; `None` for other sweeps, whose code runs when they
+    are loaded.
 
     Weights of other sweeps that a stored sweep starts from are loaded from its directory.
 

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.running.verifying import Verified
     from attnsweep.search_spaces.claim import Claim
 
+_THIS_MACHINE = Resources()
 _EXITS = {"supported": 0, "refuted": EXIT_REFUTED, "undecided": EXIT_UNDECIDED}
 
 
+@on.with_resources()
 def verify(
     claim: Annotated[
         str, typer.Argument(metavar="CLAIM", help="A claim's YAML file, or the directory of one that has begun.")
@@ -49,13 +51,7 @@ def verify(
             "--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing."
         ),
     ] = False,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    device: on.OnDevice = "auto",
-    engine: on.ByEngine = "auto",
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
+    resources: Resources = _THIS_MACHINE,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,15 +78,6 @@ def verify(
         return
     processes.start_ahead()
     where = claim if file_claim is None else new_directory(file_claim.name, directory)
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        device=device,
-        engine=engine,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
     verified = _decided(file_claim, where, resources, budget, trusted=trust)
     _conclude(verified, as_json=as_json)
 

@@ -26,8 +26,8 @@ from attnsweep.workloads.parameters import Value
 def find_base(
     workload: Workload[Any], values: Mapping[str, Value], known: Mapping[str, str] = MappingProxyType({})
 ) -> NamedBase | None:
-    """Finds the base that parameter values name, and registers it under its name in this process; `None` if they name
-    none.
+    """Finds the base (weights of an earlier training) that the parameter values name, and registers it in this process
+    under its name; `None` if they name none.
 
     Args:
         workload: The workload that starts from the base.
@@ -104,7 +104,7 @@ def _no_weights(outcome: str, expected: str) -> UserError:
 
 @contextmanager
 def _about(given: str) -> Iterator[None]:
-    """Adds the parameter's value that the user gave to all errors in this context."""
+    """A context that adds the user's value of the parameter `base` to every error."""
     try:
         yield
     except UserError as error:

@@ -1,8 +1,8 @@
 """A recorded training, replayed to a step and continued from there many times, each time with other draws or a kick.
 
-What is conditioned on is all that the training is at the step: parameters, buffers, the optimizer's averages, records,
-the task and the held-out data. What is random is the draws after it, or the kick. Continuation 0 is the training
-itself, which must end as recorded.
+All continuations share the training's state at the step: parameters, buffers, the optimizer's averages, records, the
+task and the held-out data. They differ in the draws after it, or in the kick. Continuation 0 is the training itself,
+which must end as recorded.
 """
 
 import platform
@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pyarrow.compute as pc
 import torch
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.inspection.deviation import deviation
@@ -36,18 +37,20 @@ from attnsweep.workloads.engine.executors.choice import executors_on
 from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_store import LaneStore
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams, generator_seed
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.vocabulary import Outcome
 
 Change: TypeAlias = Literal["data", "noise", "kick"]
 
 DRAWS: Mapping[Change, str] = {"data": "other data", "noise": "other dropout masks", "kick": "a kick"}
-"""What continuations have, in words."""
+"""What differs in continuations, in words."""
 _AT_ONCE = 512
-"""Continuations in one pack on a CPU. On a GPU a pack has the width of the row's own."""
+"""The most continuations in one pack on a CPU. On a GPU, packs have the width of the pack that trained the row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class Continued:
 
     Attributes:
         rows: Their rows as in a ledger; `replicate` is the number of the continuation.
-        difference: Empty, or in what the training itself, continuation 0, ends otherwise than recorded.
+        difference: Empty, or what in the training itself, continuation 0, ends otherwise than recorded.
     """
 
     rows: Rows
@@ -65,12 +68,12 @@ class Continued:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin(Record):
-    """The training that continuations are of.
+    """The training that is continued.
 
     Attributes:
-        sweep, training_id, trial, replicate: Which it is.
-        recorded: Its own outcome.
-        n_steps: The steps that it took.
+        sweep, training_id, trial, replicate: Its columns of the ledger.
+        recorded: The outcome with which it ended.
+        n_steps: The number of steps that it took.
     """
 
     sweep: str
@@ -96,12 +99,13 @@ class Source:
     Args:
         directory: The sweep.
         name: The training, as `find_training` accepts it.
-        change: What differs in continuations.
-        size: Of a kick, relative to the size of each parameter tensor.
+        change, size: The attributes of these names.
 
     Attributes:
-        row: Its row of `trainings`.
-        notes: Why its last digits may differ here from those recorded.
+        change: What differs in continuations.
+        size: The size of a kick, relative to the root mean square of each parameter tensor.
+        row: The training's row of `trainings`.
+        notes: Reasons why its last digits may differ here from those recorded.
 
     Raises:
         UserError: If there is no such training, it failed, it searches along lines, or the change would change nothing.
@@ -113,8 +117,8 @@ class Source:
         self._recorded = recorded_rows(ledger, [find_training(ledger, name)])
         (self.row,) = self._recorded.trainings.to_pylist()
         (self._task,) = recorded_tasks(self._workload, self._recorded.trainings)
-        self._change: Change = change
-        self._size, self._sweep = size, directory.sweep
+        self.change: Change = change
+        self.size, self._sweep = size, directory.sweep
         self._check()
         self._setting: Setting = setting_of(directory, self.row, self._task)
         self._every = ledger.curves_every()
@@ -123,7 +127,6 @@ class Source:
 
     @property
     def origin(self) -> "Origin":
-        """What answers say of it."""
         names = "sweep", "training_id", "trial", "replicate"
         return Origin(**{name: self.row[name] for name in names}, recorded=self.row["outcome"], n_steps=self.n_steps)
 
@@ -134,29 +137,29 @@ class Source:
 
     @property
     def outcomes(self) -> Mapping[str, Outcome]:
-        """The workload's own outcomes."""
+        """The outcomes that the workload declares beside those of all workloads."""
         return self._workload.outcomes
 
     @property
     def n_steps(self) -> int:
-        """The steps that the training took."""
+        """The number of steps that the training took."""
         return int(self.row["n_steps"])
 
     @property
     def probe_steps(self) -> Sequence[int]:
-        """The steps at which it was measured, from 0 to its end."""
+        """The steps at which the training was measured, from 0 to its end."""
         return [step for step in self._workload.probe_steps(self._training.parameters) if step <= self.n_steps]
 
     def seconds(self, step: int, n: int) -> float:
-        """About how long n continuations from a step take: as the training did in its sweep."""
+        """Estimates how long n continuations from a step take, from the training's own seconds in its sweep."""
         share = n * (self.n_steps - step) + step
         return float(self.row["train_seconds"] or 0.0) * share / max(self.n_steps, 1)
 
     def states(self, steps: Sequence[int]) -> dict[int, Checkpoint]:
-        """The training at each of these steps, which it is measured at, in one walk.
+        """The training's checkpoint at each of these steps, all from one replay.
 
         Raises:
-            UserError: For a step that it did not train on from, or from which on nothing is drawn.
+            UserError: For a step at or beyond the training's end, or from which on nothing is drawn.
         """
         for step in steps:
             self._check_step(step)
@@ -164,21 +167,21 @@ class Source:
             pack = Pack(
                 self._workload, [self._training], self._setting.device, steps, self._programs, width=self._setting.width
             )
-            found = {}
+            checkpoints = {}
             for step in sorted(steps):
-                while step not in found:
+                while step not in checkpoints:
                     pack.advance(self.n_steps + 1, 1)
                     if pack.step == step:
-                        found[step] = pack.checkpoint()
-        return found
+                        checkpoints[step] = pack.checkpoint()
+        return checkpoints
 
     def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
-        """Continuations with these numbers, from a step, to their ends.
+        """Trains the continuations with these numbers from a step to their ends.
 
         Args:
-            states: As `states` returned them.
-            step: One of their steps.
-            numbers: Of the continuations. 0 is the training itself.
+            states: What `states` returned.
+            step: One of the steps of `states`.
+            numbers: The numbers of the continuations; 0 is the training itself.
         """
         at_once = self._setting.width or _AT_ONCE
         parts = [numbers[first : first + at_once] for first in range(0, len(numbers), at_once)]
@@ -187,13 +190,18 @@ class Source:
         rows = joined(packs)
         return Continued(rows=rows, difference=self._difference(packs[0]) if 0 in numbers else "")
 
+    def weights(self, states: Mapping[int, Checkpoint], step: int) -> State:
+        """The training's own parameters at a step of `states`, by name, on the CPU."""
+        pack = self._begun(states, step, range(1))
+        return {name: value[0].cpu() for name, value in pack.parameters.items()}
+
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """As in a trainer; what a training raises is said in one sentence.
+        """A block that trains with the settings of a trainer; errors of the training become one sentence.
 
         Raises:
-            PoolError: If this machine cannot compile what trained it.
-            UserError: If it raises.
+            PoolError: If this machine cannot compile the program that trained the row.
+            UserError: If the training raises.
         """
         try:
             with training_settings():
@@ -239,36 +247,48 @@ class Source:
                 f" {self.n_steps}",
                 fix="choose a step before the training's end",
             )
-        if self._change != "kick" and not self._draws_anew(step):
+        if self.change != "kick" and not self._draws_anew(step):
             missing = {
                 "data": "no data after it: its loss is exact, or takes all data",
                 "noise": "no dropout masks after it",
             }
             raise UserError(
                 "--redraw",
-                given=f"{self._change} at step {step}",
+                given=f"{self.change} at step {step}",
                 expected=f"random numbers that can be drawn anew, but the training {self.name} draws"
-                f" {missing[self._change]}",
-                fix="use --redraw kick" if self._change == "data" else "use --redraw data or --redraw kick",
+                f" {missing[self.change]}",
+                fix="use --redraw kick" if self.change == "data" else "use --redraw data or --redraw kick",
             )
 
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The last step is tested as well: a pass over the data that has begun keeps its order, and only a later pass is
-        # shuffled anew.
-        for each in (step, n_steps - 1):
-            store.batch_at(each)
+        # The last batch is tested as well: a pass over the data that has begun may draw nothing anew, a later pass may.
+        for batch_step in (step, n_steps - 1):
+            store.batch_at(batch_step)
         return bool(redraw.found)
 
     def _redraw(self, step: int, numbers: Sequence[int]) -> Redraw:
         own = self._training.seed
-        seeds = [own if number == 0 or self._change == "kick" else _seed(own, number) for number in numbers]
+        seeds = [own if number == 0 or self.change == "kick" else _seed(own, number) for number in numbers]
         kept = drawn_for_evaluation(self._workload, self._training) if step == 0 else frozenset[str]()
-        return Redraw("noise" if self._change == "noise" else "data", seeds, step, kept)
+        return Redraw("noise" if self.change == "noise" else "data", seeds, step, kept)
 
     def _pack(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Rows:
-        pack = Pack.continued(
+        pack = self._begun(states, step, numbers)
+        escapes = self._kicked(pack, step, numbers) if self.change == "kick" else None
+        result = pack.train_to_end().at(self._workload.probe_steps(self._training.parameters))
+        tasks = [Task(self._task.trial, number, self._training) for number in numbers]
+        verdicts = judged(self._workload, self._training.parameters, result.evidence)
+        context = PackContext(self._sweep, "fork", self._setting.device, platform.node())
+        return Rows(
+            trained_rows(self._workload, tasks, result, verdicts, [None] * len(tasks), context, escapes),
+            curve_rows(self._workload, tasks, result),
+            head_rows(self._workload, tasks, result),
+        )
+
+    def _begun(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Pack[Any]:
+        return Pack.continued(
             self._workload,
             self._training,
             states[step],
@@ -278,35 +298,28 @@ class Source:
             self._programs,
             self._setting.width,
         )
-        if self._change == "kick":
-            self._kick(pack, numbers)
-        result = pack.train_to_end().at(self._workload.probe_steps(self._training.parameters))
-        tasks = [Task(self._task.trial, number, self._training) for number in numbers]
-        verdicts = judged(self._workload, self._training.parameters, result.evidence)
-        context = PackContext(self._sweep, "fork", self._setting.device, platform.node())
-        return Rows(
-            trained_rows(self._workload, tasks, result, verdicts, [None] * len(tasks), context),
-            curve_rows(self._workload, tasks, result),
-            head_rows(self._workload, tasks, result),
-        )
 
-    def _kick(self, pack: Pack[Any], numbers: range) -> None:
-        """Kicks all continuations but number 0."""
+    def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
+        """Kicks all continuations but number 0, and returns the steps at which a law says that they leave the start.
+
+        Without a law a step is NaN: see `predicted_escapes`.
+        """
         seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
         is_kicked = np.flatnonzero(np.array(numbers))
-        for name, value in kick(pack.parameters, Streams(seeds), self._size).items():
+        for name, value in kick(pack.parameters, Streams(seeds), self.size).items():
             pack.parameters[name][is_kicked] = value[is_kicked]
+        kicked = {name: value[: len(numbers)] for name, value in pack.parameters.items()}
+        return step + predicted_escapes(self._workload, [self._training] * len(numbers), weights=kicked)
 
     def _difference(self, first: Rows) -> str:
         if self.row["pruned_step"] is not None:
             return ""
         own = Rows(first.trainings.slice(0, 1), first.curves.filter(pc.field("replicate") == 0), None)
-        found = deviation(Rows(self._recorded.trainings, self._recorded.curves, None), own, thinned=self._every > 1)
-        if found.agrees:
-            return ""
-        return f"ends otherwise than recorded, in {', '.join(found.disagreements)}"
+        recorded = Rows(self._recorded.trainings, self._recorded.curves, None)
+        distance = deviation(recorded, own, thinned=self._every > 1)
+        return "" if distance.agrees else f"ends otherwise than recorded, in {', '.join(distance.disagreements)}"
 
 
 def _seed(of_training: int, number: int) -> int:
-    """The key of a continuation: the same at every step, so that steps differ by the state alone."""
+    """The seed of a continuation: the same at every step, so that two steps differ by the training's state alone."""
     return generator_seed(of_training, f"fork/{number}")

@@ -27,7 +27,7 @@ Values = Mapping[Hashable, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """The end of a training: columns of its row of `trainings`."""
+    """How a training ended: some columns of its row of `trainings`."""
 
     outcome: str
     outcome_detail: str | None
@@ -42,13 +42,13 @@ class Ending:
 
     @property
     def last_words(self) -> str | None:
-        """The last line of the error."""
+        """The last line of the training's error."""
         return self.error.rstrip().rpartition("\n")[2] if self.error else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The largest difference among some numbers that were measured twice.
+    """The largest difference between two measurements of the same numbers.
 
     Attributes:
         name: The kind of numbers: `eval_loss`, `levels`, `curves`, ...
@@ -69,7 +69,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """The difference between a training as recorded and as replayed.
+    """How far a replayed training deviates from its rows in the ledger.
 
     Attributes:
         training_id, trial, replicate: The training.
@@ -91,27 +91,28 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference of all numbers; large if the training diverged."""
+        """The largest absolute difference of any number. It is large if the training diverged."""
         return max(difference.absolute for difference in self.differences)
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of all numbers; it means little for numbers near 0."""
+        """The largest relative difference of any number. It means little for numbers near 0."""
         return max(difference.relative for difference in self.differences)
 
     @property
     def of_losses(self) -> float:
-        """The larger relative deviation of the two losses; infinite if a loss was measured only once."""
+        """The larger of the relative deviations of the two losses; infinite if a loss was measured only once."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property
     def agrees(self) -> bool:
-        """Whether the replay ended as recorded."""
+        """Whether the replayed training ended as recorded."""
         return not self.disagreements
 
     @property
     def disagreements(self) -> list[str]:
-        """The names of all that differs: outcome, detail, steps, losses beyond the tolerance, kind of error."""
+        """The names of all properties that differ: outcome, detail, steps, losses beyond the tolerance, kind of
+        error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
@@ -128,7 +129,7 @@ class Deviation:
 
 
 def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Deviation:
-    """Compares the rows of one training with those of its replay.
+    """Compares the recorded rows of one training with the rows of its replay.
 
     Args:
         recorded, replayed: The rows.

@@ -10,10 +10,13 @@ import torch
 from torch import nn
 
 from attnsweep.orchestrator.importing import import_extra
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows
 from attnsweep.orchestrator.inspection.trained_module import TrainedModule, trained_module
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.output_file import writing_folder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.interventions import INTERVENTION, Clamp, Scale, interventions_of
 
 WEIGHTS_FILE = "model.safetensors"
 _TOKENS = 8
@@ -22,7 +25,7 @@ _TOLERANCE = 1e-4
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
-    """Writes the module of a training to a folder that another library can load.
+    """Writes the trained module of one training to a folder, in a format that another library can load.
 
     Args:
         directory: The sweep.
@@ -36,18 +39,38 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         A line of Python that loads the module.
 
     Raises:
-        UserError: As `trained_module`; or if the other library has no such module, a library is not installed, or the
-            folder cannot be written.
+        UserError: As `trained_module`; or if an intervention holds heads at that step, the other library has no such
+            module, a library is not installed, or the folder cannot be written.
     """
     write = _WRITERS[to]
     for module, extra in _NEEDS[to]:
         import_extra(module, extra, f"--to {to}")
+    _check_heads(directory, name, step)
     with writing_folder(out) as folder:
         return write(trained_module(directory, name, step), folder).format(out)
 
 
+def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None:
+    """Refuses a training in which an intervention holds heads at the step: other libraries cannot hold them."""
+    ledger = Ledger(directory.place)
+    (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
+    at = row["n_steps"] if step is None else step
+    if row["n_steps"] is None or at > row["n_steps"]:
+        # `trained_module` refuses it.
+        return
+    interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
+    held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]
+    if held:
+        raise UserError(
+            "TRAINING_ID",
+            given=f"{name}, in which '{'; '.join(held)}' holds at step {at}",
+            expected="a training whose heads compute their own attention then: other libraries cannot hold them",
+            fix="choose a step outside with --step, or take open_sweep(...).module(...), which holds them",
+        )
+
+
 def about(trained: TrainedModule) -> dict[str, Any]:
-    """Returns the sweep, parameters, seed and versions by which a module was trained."""
+    """Describes how an exported module was trained: its sweep, parameters, seed, step, outcome and version."""
     return {
         "training_id": trained.row["training_id"],
         "sweep": trained.row["sweep"],
@@ -98,7 +121,7 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
 
 
 def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
-    """Writes the module as a Hugging Face model to the folder, and returns the model."""
+    """Writes a trained module to the folder as a Hugging Face model, and returns the model."""
     from transformers import PreTrainedModel
     from transformers.utils.logging import disable_progress_bar
 

@@ -1,7 +1,7 @@
 """The committor of a training at a step: how its continuations from there end, each with its own draws."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from attnsweep.orchestrator.analysis.answer import Answer, Record, table
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, binomial_rate, share_label
 from attnsweep.orchestrator.inspection.continuation import DRAWS, Change, Origin, Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.errors import UserError
 
 DEFAULT_N, DEFAULT_SIZE = 256, 0.01
@@ -20,7 +21,7 @@ DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Share(Record):
-    """How many continuations ended with an outcome."""
+    """The number of continuations that ended with an outcome, and their share."""
 
     json_keys = ("outcome", "**rate")
 
@@ -30,19 +31,20 @@ class Share(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Fork(Answer, Record):
-    """Continuations of one training from a step of it.
+    """Continuations of one training from one of its steps.
 
     Attributes:
         origin: The training.
-        step: Where the continuations begin.
+        step: The step from which the continuations begin.
         redraw: What differs in them: `data`, `noise` or `kick`.
-        size: Of the kick, relative to the size of each parameter tensor; `None` without one.
-        n: How many there are.
-        shares: How many ended with each outcome, with Wilson's 95% interval; the most frequent first.
-        difference: Empty, or in what the training itself, continued with its own draws, ends otherwise than recorded.
-        notes: Why its last digits may differ here from those recorded.
-        trainings: The continuations as rows of a ledger's `trainings`; `replicate` is the number, from 1.
-        curves: Their rows of `curves`.
+        size: The size of the kick, relative to the root mean square of each parameter tensor; `None` without a kick.
+        n: The number of continuations.
+        shares: The number that ended with each outcome, with Wilson's 95% interval; the most frequent first.
+        difference: Empty, or what in the training itself, continued with its own draws, ends otherwise than recorded.
+        notes: Reasons why its last digits may differ here from those recorded.
+        trainings: The continuations as rows of a ledger's `trainings`. `replicate` is the continuation's number, from
+            1; `predicted_escape_step` is that of the kicked weights, null without a law or a kick.
+        curves: The continuations' rows of `curves`.
     """
 
     json_keys = (
@@ -68,21 +70,21 @@ class Fork(Answer, Record):
     curves: pa.Table = field(compare=False)
 
     def rate(self, outcome: str) -> Rate:
-        """The share of continuations with an outcome, which may be one that none had."""
-        found = {each.outcome: each.rate for each in self.shares}
-        return found.get(outcome) or binomial_rate(0, self.n)
+        """The share of continuations with an outcome, 0 of `n` if none had it."""
+        rates = {share.outcome: share.rate for share in self.shares}
+        return rates.get(outcome) or binomial_rate(0, self.n)
 
     def to_arrow(self) -> pa.Table:
         """A row for each outcome."""
-        return table({"outcome": str, **RATE_COLUMNS}, [(each.outcome, *each.rate.row) for each in self.shares])
+        return table({"outcome": str, **RATE_COLUMNS}, [(share.outcome, *share.rate.row) for share in self.shares])
 
     def print(self, console: Console) -> None:
         """Prints how the continuations ended."""
         for line in (self._heading(), *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("outcome", "of", "share (95% interval)", box=None, header_style="bold")
-        for each in self.shares:
-            grid.add_row(each.outcome, f"{each.rate.k} of {each.rate.n}", share_label(each.rate))
+        for share in self.shares:
+            grid.add_row(share.outcome, f"{share.rate.k} of {share.rate.n}", share_label(share.rate))
         console.print(grid)
         if self.difference:
             console.print(f"continued with its own draws it {self.difference}", soft_wrap=True, markup=False)
@@ -91,7 +93,7 @@ class Fork(Answer, Record):
         return f"{self.origin}; {self.n} continuations from step {self.step} with {DRAWS[self.redraw]}"
 
     def _in_words(self) -> str:
-        shares = ", ".join(f"{each.outcome} {share_label(each.rate)}" for each in self.shares)
+        shares = ", ".join(f"{share.outcome} {share_label(share.rate)}" for share in self.shares)
         return f"{self.origin.name} from step {self.step}, {self.redraw}: {shares} of {self.n}"
 
 
@@ -105,37 +107,64 @@ def fork(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fork:
-    """Continues a training from a step many times: P(outcome | its state there).
+    """Continues a training from a step many times, to estimate P(outcome | its state at the step).
 
     Args:
         directory: The sweep.
         name: The training, as `find_training` accepts it.
-        step: Where the continuations begin.
-        redraw: `data`: other data after the step; `noise`: other dropout masks; `kick`: normal noise once, added to the
+        step: The step from which the continuations begin.
+        redraw: `data`: other data after the step; `noise`: other dropout masks; `kick`: normal noise, added once to the
             parameters.
-        n: How many.
-        size: Of a kick, relative to the root mean square of each parameter tensor.
-        say: Told what begins, and about how long it takes.
+        n: The number of continuations.
+        size: The size of a kick, relative to the root mean square of each parameter tensor.
+        say: Gets a line of progress before the work begins, with an estimate of its time.
 
     Raises:
         UserError: If there is no such training or step, it failed, or nothing is drawn that could be drawn anew.
     """
+    (found,) = forks(directory, name, steps=[step], redraw=redraw, n=n, size=size, say=say)
+    return found
+
+
+def forks(
+    directory: SweepDirectory,
+    name: str,
+    *,
+    steps: Sequence[int],
+    redraw: Change = "data",
+    n: int = DEFAULT_N,
+    size: float = DEFAULT_SIZE,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Fork]:
+    """Forks a training at several steps, which takes one replay for all of them.
+
+    Args:
+        steps: The steps from which continuations begin.
+        directory, name, redraw, n, size, say: As in `fork`.
+
+    Raises:
+        UserError: As `fork`.
+    """
     check_numbers(n, size)
     source = Source(directory, name, redraw, size)
-    states = source.states([step])
+    states = source.states(steps)
+    return [_forked(source, states, step, n, say) for step in steps]
+
+
+def _forked(source: Source, states: Mapping[int, Checkpoint], step: int, n: int, say: Callable[[str], None]) -> Fork:
     say(f"{n} continuations of {source.n_steps - step:,} steps: about {source.seconds(step, n):.1f} s ...")
-    found = source.continued(states, step, range(n + 1))
+    continued = source.continued(states, step, range(n + 1))
     others = pc.field("replicate") > 0
-    trainings, curves = found.rows.trainings.filter(others), found.rows.curves.filter(others)
+    trainings, curves = continued.rows.trainings.filter(others), continued.rows.curves.filter(others)
     counts = Counter(trainings["outcome"].to_pylist())
     return Fork(
         origin=source.origin,
         step=step,
-        redraw=redraw,
-        size=size if redraw == "kick" else None,
+        redraw=source.change,
+        size=source.size if source.change == "kick" else None,
         n=n,
         shares=tuple(Share(outcome, binomial_rate(k, n)) for outcome, k in counts.most_common()),
-        difference=found.difference,
+        difference=continued.difference,
         notes=source.notes,
         trainings=trainings,
         curves=curves,
@@ -143,10 +172,10 @@ def fork(
 
 
 def check_numbers(n: int, size: float) -> None:
-    """Refuses no continuations, and a kick of no size.
+    """Checks the number of continuations and the size of a kick.
 
     Raises:
-        UserError: If there are none, or it has none.
+        UserError: If either is not above 0.
     """
     if n < 1:
         raise UserError(

@@ -18,7 +18,7 @@ _UNJUDGED = ("kink", "rounding", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class GradientReport(Record):
-    """The findings of gradient checks of a workload or a sweep, with the time that they took.
+    """The findings of gradient checks of a workload or a sweep, and the seconds that the checks took.
 
     Attributes:
         subject: The workload and its parameters, or the sweep.
@@ -39,17 +39,18 @@ class GradientReport(Record):
 
     @property
     def is_clean(self) -> bool:
-        """Whether no finding shows a fault."""
+        """Whether no gradient check failed."""
         return not self.failed
 
     @property
     def verdicts(self) -> Counter[str]:
-        """The number of findings by verdict."""
+        """The number of findings for each verdict, such as `fails`."""
         return Counter(finding.verdict for finding in self.findings)
 
     @property
     def summary(self) -> str:
-        """One line with the counts of all verdicts, and the largest error that passed for each kind of check."""
+        """One line: the number of findings for each verdict, and the largest error that passed for each kind of
+        check."""
         largest: dict[str, float] = {}
         for finding in self.findings:
             if finding.verdict == "holds" and finding.error is not None:
@@ -59,7 +60,7 @@ class GradientReport(Record):
         return f"{words}; largest errors: {', '.join(f'{k} {v:.0e}' for k, v in largest.items()) or 'none'}; {seconds}"
 
     def print(self, console: Console) -> None:
-        """Prints a row for each check, then the messages of the failures."""
+        """Prints a row for each gradient check, then the messages of the failed ones."""
         width = min(max([len(finding.parameter) for finding in self.findings] + [len("parameter")]), _MOST_CHARACTERS)
         lines = [self.subject, f" verdict  check           {'parameter':{width}}    error  threshold  compared with"]
         for where, findings in groupby(self.findings, key=lambda finding: finding.where):

@@ -33,7 +33,8 @@ _WITHOUT_END = ("failed", "diverged", "pruned")
 
 
 def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
-    """Checks two trainings of a workload: at random weights, and after a hundred evaluations of training.
+    """Checks the gradients of two trainings of a workload: at random weights, and after a hundred evaluations of
+    training.
 
     Args:
         workload: The workload.
@@ -63,7 +64,7 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
 
 
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
-    """Checks the gradients of one training of each outcome at its end, and of the same shapes at random weights.
+    """Checks the gradients of one training of each outcome, at its end and at random weights of the same shape.
 
     Trainings whose weights were not kept are trained again.
 
@@ -103,7 +104,7 @@ def _checked(subjects: Sequence[Subject], seconds: dict[str, float], say: Say, *
 
 
 def _one_of_each_outcome(ledger: Ledger) -> pa.Table:
-    """Returns one row of `trainings` for each outcome; the choice is deterministic."""
+    """Returns one row of `trainings` for each outcome. The choice is deterministic."""
     rows = [row for row in ledger.trainings(columns=_COLUMNS).to_pylist() if row["outcome"] not in _WITHOUT_END]
     rows.sort(key=lambda row: (row["outcome"], hashlib.blake2b(row["training_id"].encode()).digest()))
     chosen = [next(group)["training_id"] for _, group in groupby(rows, key=lambda row: row["outcome"])]

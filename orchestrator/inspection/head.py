@@ -17,7 +17,8 @@ _NEARER_THAN_CHANCE = -2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structure:
-    """The family of matrices that a head's map is nearest to, relative to shuffles of the map's rows.
+    """The structure of a head's attention map: the family of matrices that is nearest to it, compared with shuffles of
+    the map's rows.
 
     Attributes:
         family: `S1`, `S2` or `S3` of docs/roles.md; `none` if no family is nearer than chance.
@@ -35,14 +36,14 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The family with its arguments, such as `S3(4, 1)`."""
+        """The structure's family with its arguments, such as `S3(4, 1)`."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """One attention head with its map on one sentence, its role and its scores.
+    """One attention head: its attention map on one sentence, its role and its scores.
 
     Attributes:
         layer, head: The numbers of the layer and of the head, as in the ledger.
@@ -61,7 +62,8 @@ class Head:
 
 
 def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    """Joins the maps of one layer with the roles and scores of its heads, and determines the nearest structures.
+    """Makes the heads of one layer from their attention maps, roles and scores, and determines their nearest
+    structures.
 
     Args:
         layer: The maps of the heads.

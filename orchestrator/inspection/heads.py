@@ -27,7 +27,7 @@ _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.chec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Heads(DrawnAnswer):
-    """All heads of one training: their maps on one sentence, roles, scores and nearest structures.
+    """All attention heads of one training: their maps on one sentence, roles, scores and nearest structures.
 
     Attributes:
         row: The training's row of `trainings`.
@@ -47,7 +47,7 @@ class Heads(DrawnAnswer):
 
     @property
     def name(self) -> str:
-        """The training as TRIAL/REPLICATE."""
+        """The name TRIAL/REPLICATE of the training."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     def layer_title(self, layer: int) -> str:
@@ -61,7 +61,8 @@ class Heads(DrawnAnswer):
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per head: place, role, nearest structure with `z`, and a column `score_<name>` per score."""
+        """Returns one row per head: layer and head, role, nearest structure with `z`, and a column `score_<name>` per
+        score."""
         rows = []
         for head in self.heads:
             near = head.structure
@@ -76,14 +77,14 @@ class Heads(DrawnAnswer):
         return self.to_arrow().select(["layer_name", "head", "role", "nearest", "z"])
 
     def plot(self) -> Figure:
-        """Draws a panel for each head, with the tokens beside it."""
+        """Draws the attention map of each head, with the tokens beside it."""
         title = f"{self.name}: {self.maps.text}"
         return heads_figure(
             title, [(self.layer_title(layer.number), layer, self.of_layer(layer)) for layer in self.maps.layers]
         )
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the heads as one line of JSON, for scripts."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
         layers = [
             {
@@ -128,7 +129,8 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """Does what `trained_heads` does, for a sweep directory that is open."""
+    """Returns what the attention heads of a training attend to, like `trained_heads`, but for an opened sweep
+    directory."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # `looked_at` is called without weights first, so that a model without heads or a missing sentence is refused before
@@ -142,7 +144,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Calls `head_maps` with a process's training settings; errors of a user's code become a `UserError`."""
+    """Computes attention maps under the same PyTorch settings as in a training. Errors of a user's code become a
+    `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 
@@ -154,7 +157,7 @@ def joined(
     scored: Sequence[Mapping[str, Any]],
     note: str = "",
 ) -> Heads:
-    """Joins the maps of a training with its roles and scores.
+    """Combines the attention maps of a training with the roles and scores of its heads.
 
     Args:
         workload: The workload, which names the layers.

@@ -42,7 +42,7 @@ def check_format(out: Path) -> None:
 
 @house_style()
 def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
-    """Draws all maps: a row for each layer, or one row of all layers if each has one head.
+    """Draws all attention maps: a row for each layer, or one row for all layers if each layer has one head.
 
     The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
     the blocks (S3).
@@ -82,7 +82,8 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes the figure to a file in the format of the suffix, without a date: equal figures give equal bytes."""
+    """Writes a figure to a file in the format of its suffix. No date is stored, so that equal figures give equal
+    bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)

@@ -45,7 +45,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class End:
-    """The final parameters and buffers of a training, and whether it ended as recorded.
+    """The final parameters and buffers of a training, and whether it ended as recorded in the ledger.
 
     Attributes:
         state: The parameters and buffers by name.
@@ -57,7 +57,8 @@ class End:
 
 
 def trained_weights(directory: PlaceName, training: str) -> State:
-    """Returns the final parameters and buffers of a training, by name; it is trained again unless they were kept.
+    """Returns the final parameters and buffers of a training by name. If they were not kept, it trains the training
+    again.
 
     A warning is logged if it then ends otherwise than recorded.
 
@@ -77,8 +78,8 @@ def trained_weights(directory: PlaceName, training: str) -> State:
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Keeps the final weights of all trainings of some trials, which it trains again unless their weights are kept
-    already.
+    """Stores the final weights of all trainings of the given trials. Trainings whose weights are not stored yet are
+    trained again.
 
     Args:
         directory: A finished sweep.
@@ -110,7 +111,8 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """Returns the ends of trainings, in the given order; trainings whose weights were not kept are repeated.
+    """Returns the final states of trainings, in the given order. Trainings whose weights were not kept are trained
+    again.
 
     Raises:
         UserError: If a training fails when it is trained again, or a kept file is damaged.
@@ -125,8 +127,8 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Repeats trainings of one shape; returns them with their final parameters and buffers (L, ...), in the given
-    order.
+    """Trains trainings of one shape again. Returns them as lanes, and their stacked final parameters and buffers (L,
+    ...).
 
     A warning is logged for each that ends otherwise than recorded.
 
@@ -142,12 +144,13 @@ def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple
 
 
 def stacked(states: Sequence[State]) -> State:
-    """Stacks the states of trainings of one shape, (L, ...) by name."""
+    """Stacks the states of trainings of one shape along a new first axis: tensors (L, ...) by name."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Groups rows of `trainings`, each with its training, so that the trainings of a group may share a pack."""
+    """Groups rows of `trainings` by shape, so that the trainings of a group may share a pack. Yields pairs of a row
+    and its training."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
@@ -159,7 +162,7 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
 
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
-    """Returns the places and names of the kept files, by training."""
+    """Returns the place and file name of each kept state, by training."""
     homes = [place for place in directory.homes if place.has_folder(FOLDER)]
     return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
 

@@ -7,15 +7,18 @@ from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
+    from attnsweep.orchestrator.inspection.committors import Committors
     from attnsweep.orchestrator.inspection.fork import Fork
     from attnsweep.orchestrator.inspection.sealing import Sealing
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
 class OpenedSweep(SweepData):
-    """A sweep's tables, the answers computed from them, and the modules of its trainings."""
+    """An opened sweep: its tables, the answers computed from them, and the modules of its trainings."""
 
     def module(self, training: str, *, step: int | None = None) -> "nn.Module":
         """Returns the trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
@@ -87,8 +90,37 @@ class OpenedSweep(SweepData):
         directory, name = self._at_home(training)
         return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
 
+    def committors(
+        self,
+        trial: int,
+        *,
+        at: "Sequence[int]",
+        outcome: str = "solved",
+        n: int = 16,
+        redraw: Literal["data", "noise", "kick"] = "data",
+        size: float = 0.01,
+    ) -> "Committors":
+        """Forks all trainings of a trial at some steps: how much of an outcome do their states decide?
+
+        Args:
+            trial: The trial: trainings of one configuration with different seeds.
+            at: The steps from which continuations begin.
+            outcome: The outcome in question.
+            n: The number of continuations of each training from each step, at least 2.
+            redraw, size: As `fork` takes them.
+
+        Raises:
+            UserError: As `fork`; if the trial has fewer than two trainings, or one of them failed or was pruned.
+        """
+        from attnsweep.orchestrator.inspection.committors import committors
+
+        directory, name = self._at_home(f"{trial}/0")
+        number = int(name.partition("/")[0])
+        return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
+
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that has a training, and its name there; several sweeps number their trials apart."""
+        """Returns the directory that holds a training, and the training's name there. The names differ because sweeps
+        opened together renumber their trials."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
@@ -102,7 +134,7 @@ class OpenedSweep(SweepData):
 
 
 def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
-    """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
+    """Opens a sweep, or several sweeps of one workload as one, for analysis. A sweep may still be running.
 
     Args:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.

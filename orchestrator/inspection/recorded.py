@@ -60,7 +60,7 @@ def find_training(ledger: Ledger, name: str) -> str:
 
 
 def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
-    """Reads the rows of some trainings from the ledger.
+    """Reads the rows of the given trainings from the ledger's tables.
 
     Raises:
         UserError: For an id that is not in the ledger.
@@ -76,7 +76,7 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """Returns the tasks that train these rows of `trainings` again, in their order."""
+    """Returns the tasks that train the given rows of `trainings` again, in the same order."""
     return [
         Task(
             row["trial"],
@@ -90,7 +90,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 
 def has_end(row: Mapping[str, Any]) -> bool:
-    """Returns whether a training, by its row of `trainings`, ended with finite weights."""
+    """Returns whether a training ended with finite weights, judged by its row of `trainings`."""
     # `diverged_step` is tested besides the outcome, because a pruned training may have diverged before it was pruned.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
@@ -98,8 +98,8 @@ def has_end(row: Mapping[str, Any]) -> bool:
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
-    """Finds one training that ended with finite weights; returns its row of `trainings`, all its rows, and the
-    training.
+    """Finds one training that ended with finite weights. Returns its row of `trainings`, its rows of all tables, and
+    the training itself.
 
     Args:
         directory: The sweep.
@@ -125,7 +125,7 @@ def ended_training(
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
-    """Returns the rows of each training, by trial and replicate.
+    """Splits rows by training: returns the rows of each training by (trial, replicate).
 
     Ids are not used, because version 0.1 derived them from a parameter that no longer exists.
     """
@@ -150,7 +150,8 @@ def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """Returns the ids of a random hundredth, 2 to 1,000, of the trainings that did not fail. Deterministic.
+    """Chooses at random 1% of the trainings that did not fail, at least 2 and at most 1,000. Returns their ids.
+    Deterministic.
 
     Args:
         trainings: Rows of `trainings`, with `training_id` and `outcome`.

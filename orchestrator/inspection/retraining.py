@@ -62,12 +62,12 @@ class Retrained:
 
     @property
     def name(self) -> str:
-        """The training as TRIAL/REPLICATE."""
+        """The name TRIAL/REPLICATE of the training."""
         return f"{self.deviation.trial}/{self.deviation.replicate}"
 
     @property
     def difference(self) -> str:
-        """Empty if it ends as recorded; otherwise how it ends instead, in words."""
+        """How the repeated training ended instead of as recorded, in words; empty if it ended as recorded."""
         if self.deviation.agrees:
             return ""
         if self.state is None:
@@ -77,7 +77,7 @@ class Retrained:
 
     @property
     def ended(self) -> State:
-        """The parameters and buffers at its end.
+        """The parameters and buffers at the end of the repeated training.
 
         Raises:
             UserError: If it raised.
@@ -94,7 +94,7 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Setting:
-    """The properties that trainings must share so that one pack repeats them, equal to their rows to the last bit."""
+    """The properties that recorded trainings must have in common for one pack to repeat them all exactly."""
 
     shape: Shape
     device: str
@@ -103,7 +103,7 @@ class Setting:
 
 
 def no_further(n_steps: int) -> Sequence[int]:
-    """The default of `retrain`: measures at no additional steps."""
+    """Requests no additional probes: the default of `retrain`."""
     del n_steps
     return ()
 
@@ -114,7 +114,7 @@ def retrain(
     extra_probes: ExtraProbes = no_further,
     at_step: int | None = None,
 ) -> list[Retrained]:
-    """Trains some of a sweep's trainings again, to their end; trainings that may share a pack are trained together.
+    """Trains some of a sweep's trainings again to their end. Trainings that may share a pack are trained together.
 
     Args:
         directory: The sweep.
@@ -168,7 +168,7 @@ class _Ended:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """Trains packs of recorded trainings again, all in one setting."""
+    """Trains packs of recorded trainings again; all packs have the same setting."""
 
     workload: Workload[Any]
     sweep: str
@@ -178,7 +178,8 @@ class _Repetition:
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
-        """Returns the ends of the trainings, by trial and replicate. If the pack raises, each is trained alone."""
+        """Trains a pack again; returns the end of each training by (trial, replicate). If the pack raises, each
+        training is repeated alone."""
         context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
         try:
             with training_settings():
@@ -223,7 +224,7 @@ class _Repetition:
 
 
 def _state_at(step: int, pack: Pack[Any], n_lanes: int) -> State:
-    """Trains a pack to a step at which it is measured; returns its state there by name, (L, ...)."""
+    """Trains a pack up to a probe step. Returns the state at that step by name, (L, ...)."""
     while not pack.done and pack.step < step:
         pack.advance(1, 1)
     return _state(pack, n_lanes)
@@ -235,7 +236,7 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """Returns the setting in which this machine repeats a recorded training.
+    """Returns the setting (shape, device, engine, width) in which this machine repeats a recorded training.
 
     Args:
         directory: The sweep.
@@ -256,14 +257,15 @@ def _runs_here(engine: Engine) -> bool:
 
 
 def _kernel_hint(machine: str, here: str) -> str:
-    """Returns a hint how this machine can use the kernels of the older processor that recorded a training."""
+    """Returns a hint on how this machine can use the kernels of an older processor that recorded a training; else an
+    empty text."""
     (kind, _, then), (own, _, now) = machine.partition(", "), here.partition(", ")
     is_older = kind == own and (then, now) == ("AVX2", "AVX512")
     return "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
 
 
 def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, every: int) -> tuple[str, ...]:
-    """Returns why the last digits of a training may differ here from the recorded ones.
+    """Lists the reasons why the last digits of a repeated training may differ from the recorded ones on this machine.
 
     Args:
         directory, row: The sweep, and the training's row of `trainings`.

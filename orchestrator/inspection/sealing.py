@@ -1,9 +1,9 @@
 """The step at which a training's fate is sealed: from there on it ends as it ended, or on its side of an outcome, with
-a chance of at least 0.9. Found by bisection of its probes, with as few continuations as decide each.
+a chance of at least 0.9. The step is found by bisection of the training's probes.
 
-At each probe continuations are trained, some at a time, until an anytime-valid interval of the committor lies on one
-side of 0.9. Its error rate is shared among the probes that a bisection can visit, so all verdicts together are right
-with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may cross it several times.
+At each probe continuations are trained, 24 at a time, until an anytime-valid interval of the committor lies on one
+side of 0.9. The interval's error rate is shared among the probes that a bisection can visit, so all verdicts together
+are right with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may cross it several times.
 """
 
 import math
@@ -24,11 +24,11 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.errors import UserError, did_you_mean
-from attnsweep.workloads.vocabulary import with_own
+from attnsweep.workloads.vocabulary import Outcome, with_own
 
 SEALED_AT = 0.9
 _AT_ONCE = 24
-"""Continuations between two looks at the interval."""
+"""The number of continuations between two looks at the interval."""
 
 Verdict: TypeAlias = Literal["open", "sealed", "undecided"]
 
@@ -38,8 +38,8 @@ class Visit(Record):
     """A step at which continuations were trained.
 
     Attributes:
-        step: Where they began.
-        rate: How many share the training's fate, with an anytime-valid interval.
+        step: The step from which they began.
+        rate: The number that shares the training's fate, with an anytime-valid interval.
     """
 
     json_keys = ("step", "**rate", "verdict")
@@ -59,13 +59,13 @@ class Visit(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sealing(Answer, Record):
-    """When the fate of one training was sealed.
+    """The step at which the fate of one training was sealed.
 
     Attributes:
         origin: The training.
         outcome: The outcome in question.
         redraw: What differs in continuations.
-        visits: The steps that were looked at, in order of steps.
+        visits: The steps at which continuations were trained, in order.
         difference, notes: As in `Fork`.
     """
 
@@ -90,30 +90,31 @@ class Sealing(Answer, Record):
     @property
     def sealed_at(self) -> int:
         """The first step shown to be sealed: at the latest the training's end."""
-        return min((each.step for each in self.visits if each.verdict == "sealed"), default=self.origin.n_steps)
+        return min((visit.step for visit in self.visits if visit.verdict == "sealed"), default=self.origin.n_steps)
 
     @property
     def open_at(self) -> int | None:
         """The last step shown to be open; `None` if there is none."""
-        return max((each.step for each in self.visits if each.verdict == "open"), default=None)
+        return max((visit.step for visit in self.visits if visit.verdict == "open"), default=None)
 
     @property
     def fate(self) -> str:
-        """What continuations have in common with the training, in words."""
+        """The training's side of the outcome, in words: `solved` or `not solved`."""
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:
-        """A row for each step that was looked at."""
-        rows = [(each.step, *each.rate.row, each.verdict) for each in self.visits]
+        """A row for each visited step."""
+        rows = [(visit.step, *visit.rate.row, visit.verdict) for visit in self.visits]
         return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
 
     def print(self, console: Console) -> None:
-        """Prints the steps that were looked at, and the verdict."""
+        """Prints the visited steps and the verdict."""
         for line in (f"{self.origin}; continuations with {DRAWS[self.redraw]}", *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("from step", self.fate, "share (anytime interval)", "", box=None, header_style="bold")
-        for each in self.visits:
-            grid.add_row(str(each.step), f"{each.rate.k} of {each.rate.n}", share_label(each.rate), each.verdict)
+        for visit in self.visits:
+            rate = visit.rate
+            grid.add_row(str(visit.step), f"{rate.k} of {rate.n}", share_label(rate), visit.verdict)
         console.print(grid)
         console.print(self._in_words(), soft_wrap=True, markup=False)
         if self.difference:
@@ -138,7 +139,7 @@ def sealing(
     """Finds the step at which a training's fate was sealed.
 
     Args:
-        directory, name, redraw, size, say: As `fork` takes them.
+        directory, name, redraw, size, say: As in `fork`.
         outcome: The outcome in question; default the training's own.
         n: The most continuations at a step.
 
@@ -148,7 +149,7 @@ def sealing(
     check_numbers(n, size)
     source = Source(directory, name, redraw, size)
     about = source.row["outcome"] if outcome is None else outcome
-    _check_outcome(about, [*with_own(source.outcomes)])
+    check_outcome(about, source.outcomes)
     steps = source.probe_steps[:-1]
     n_visits = 1 + math.ceil(math.log2(max(len(steps), 1)))
     longest = source.seconds(0, n * n_visits)
@@ -166,11 +167,14 @@ def sealing(
 
 
 def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit, ...]:
-    """Looks at the first step, then halves the range between what is not sealed and what is; in order of steps.
+    """Visits the first step, then halves the range between a step that is not sealed and one that is.
 
     Args:
-        steps: Of the probes before the training's end, which is sealed by definition.
-        look: Looks at a step.
+        steps: The probes before the training's end; the end is sealed by definition.
+        look: Trains continuations from a step.
+
+    Returns:
+        The visits, in order of steps.
     """
     visits = {0: look(steps[0])}
     low, high = 0, len(steps)
@@ -181,7 +185,17 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
     return tuple(visits[place] for place in sorted(visits))
 
 
-def _check_outcome(outcome: str, known: list[str]) -> None:
+def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
+    """Refuses a name that is no outcome of a workload.
+
+    Args:
+        outcome: The name.
+        own: The outcomes that the workload declares beside those of all workloads.
+
+    Raises:
+        UserError: For another name.
+    """
+    known = [*with_own(own)]
     if outcome not in known:
         advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
         raise UserError("--outcome", given=outcome, expected=", ".join(known), fix=advice)
@@ -189,7 +203,7 @@ def _check_outcome(outcome: str, known: list[str]) -> None:
 
 @dataclass
 class _Look:
-    """Looks at steps with continuations until the committor there is decided."""
+    """Trains continuations from steps until it is decided whether they are sealed."""
 
     source: Source
     states: Mapping[int, Checkpoint]
@@ -199,27 +213,26 @@ class _Look:
     difference: str = ""
 
     def at(self, step: int) -> Visit:
-        """A step, and how many of its continuations share the training's fate."""
         return decided(step, partial(self._sharing_its_fate, step), self.most, self.error_rate)
 
     def _sharing_its_fate(self, step: int, numbers: range) -> int:
         is_own = self.source.row["outcome"] == self.outcome
-        # The first pack of all has the training itself in it, as its own check.
+        # The first pack also trains the training itself, to check that it ends as recorded.
         is_first = step == 0 and numbers.start == 1
-        found = self.source.continued(self.states, step, range(0 if is_first else numbers.start, numbers.stop))
-        self.difference = self.difference or found.difference
-        ended = found.rows.trainings["outcome"].to_pylist()[-len(numbers) :]
-        return sum((each == self.outcome) == is_own for each in ended)
+        continued = self.source.continued(self.states, step, range(0 if is_first else numbers.start, numbers.stop))
+        self.difference = self.difference or continued.difference
+        outcomes = continued.rows.trainings["outcome"].to_pylist()[-len(numbers) :]
+        return sum((outcome == self.outcome) == is_own for outcome in outcomes)
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Looks at a step until an anytime-valid interval decides, or the continuations are used up.
+    """Trains continuations from a step until an anytime-valid interval decides, or `most` of them are trained.
 
     Args:
         step: The step.
-        count: How many of the continuations with these numbers, from 1, share the training's fate.
-        most: Continuations, at most.
-        error_rate: The chance that the verdict is wrong, at most.
+        count: Trains the continuations with these numbers, from 1, and returns how many share the training's fate.
+        most: The most continuations.
+        error_rate: An upper bound on the chance that the verdict is wrong.
     """
     k, visit = 0, Visit(step, Rate(0, 0, 0.0, 1.0, mean=0.5))
     for first in range(1, most + 1, _AT_ONCE):

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.intervening import clamp_as
+from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
 
@@ -26,7 +26,7 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """The module of one training, with the training's row and parameters.
+    """The trained module of one training, with the training's row and parameters.
 
     Attributes:
         workload: The training's workload.
@@ -44,7 +44,7 @@ class TrainedModule:
 
 
 def trained_module(directory: SweepDirectory, name: str, step: int | None = None) -> TrainedModule:
-    """Returns the module of a training at its end, or at one of its steps.
+    """Returns the trained module of a training, at its end or after a given number of steps.
 
     Weights that were not kept, or are of a step, come from training it again to its end. A warning is logged if it then
     ends otherwise than recorded.
@@ -80,7 +80,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 def load(module: nn.Module, state: State) -> None:
     """Gives a module the values of a state, in their types. Tied parameters stay tied."""
-    clamp_as(module, state)
+    hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
         # The state may have a buffer for a clamped head, which the module lacks once the clamp has ended.

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.intervening import clamp_as
+from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.identities.flat import KeyBias, NoGradient
@@ -29,7 +29,7 @@ _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """The analysis of a training at its end.
+    """The analysis of a training at its end: why it is stuck there.
 
     Attributes:
         sweep: The directory, as the user named it.
@@ -58,16 +58,16 @@ class Why:
 
     @property
     def name(self) -> str:
-        """The training as TRIAL/REPLICATE."""
+        """The name TRIAL/REPLICATE of the training."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     @property
     def replay_command(self) -> str:
-        """The command that repeats the training."""
+        """The shell command that repeats the training."""
         return f"attnsweep replay {as_argument(self.sweep)} {self.name}"
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts; numbers that are not finite are null."""
+        """Returns the analysis as one line of JSON, for scripts. Numbers that are not finite become null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
         words = self.words
         return json_line(
@@ -101,7 +101,7 @@ class Why:
 
 
 def why(directory: SweepDirectory, name: str, shown: str) -> Why:
-    """Analyses a training at its end. The training is repeated, unless its weights were kept.
+    """Analyses why a training is stuck at its end. If its weights were not kept, it is trained again.
 
     Args:
         directory: The sweep.
@@ -135,10 +135,10 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """Returns the words and the saddle, computed in float64 for any type of training."""
+    """Computes the words (terms) of the gradients, and the saddle, in float64 whatever the training's dtype."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
-    clamp_as(module, promoted)
+    hold_as(module, promoted)
     module.load_state_dict(promoted, strict=False)
     batch = batch_of(workload, training)
 

@@ -16,7 +16,8 @@ _MOST_NAMES = 8
 
 
 def pages_of(report: SweepReport) -> list[WhyPage]:
-    """Returns the pages of a sweep's chosen stuck rows. Trainings whose weights were not kept are repeated.
+    """Returns the explanatory page of each stuck training that the report shows. Trainings whose weights were not kept
+    are trained again.
 
     Raises:
         UserError: If the sweep's code is not trusted, or fails.
@@ -25,7 +26,8 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 
 
 def page_of(analysis: Why) -> WhyPage:
-    """Lays out the analysis of one training as a page: facts, table of words, notes, attention maps and curve."""
+    """Lays out the analysis of one training as a page: facts, the table of gradient words, notes, attention maps and
+    loss curve."""
     words = analysis.words
     facts = (
         [("another ending", f"{analysis.difference}; this page is about that ending")] if analysis.difference else []
@@ -92,7 +94,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Yields the escape that each starved part needs: the part, the weight with the fastest pull, and its speed."""
+    """Describes for each starved part of the target (its gradient words are small) how training could escape: the
+    weight that is pulled fastest, and the speed."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -112,7 +115,8 @@ def _way_out(analysis: Why) -> Iterator[str]:
 
 
 def _curvature(analysis: Why) -> Iterator[str]:
-    """Yields whether the loss curves down in some direction, along which weights and parts, and how fast it is left."""
+    """Describes whether the loss curves down in some direction, along which weights and parts, and how fast a
+    deviation grows."""
     saddle = analysis.saddle
     if saddle is None:
         if analysis.words.starved_parts():
@@ -135,7 +139,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns the steps of plain gradient descent in which a part's words alone change a weight by its own norm."""
+    """Returns in how many steps of plain gradient descent the gradient words (terms) of one part change a weight by
+    its own norm."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -149,12 +154,13 @@ def _speed(analysis: Why, balance: Balance) -> str:
 
 
 def _plain(analysis: Why) -> str:
-    """Names the kind of steps that are counted, if the training takes others."""
+    """Returns a remark that steps of plain gradient descent are counted, if the training's optimizer is another one;
+    else an empty text."""
     return "" if analysis.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
 
 
 def _rounded(steps: float) -> str:
-    """Formats a number with two digits, written out below a million."""
+    """Formats a number with two significant digits. Numbers between 10 and a million have no exponent."""
     return f"{float(f'{steps:.2g}'):,.0f}" if 10 <= steps < 1e6 else f"{steps:.2g}"
 
 
@@ -200,7 +206,8 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Returns a row for each word, with its pull, its brake and what remains of them in each part."""
+    """Returns the table of gradient words (terms): a row for each word and, for each part, its pull, its brake and the
+    share left of both."""
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
@@ -218,7 +225,8 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns pull and brake of one word, and the share of them that remains. Without parts, its size is the pull."""
+    """Returns the pull and the brake of one gradient word (term) in a part, and the share of their sum that is left
+    after they cancel."""
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)

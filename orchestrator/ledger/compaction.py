@@ -47,7 +47,7 @@ _CELLS_AT_ONCE = 1_500_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """The files that `recover` has removed.
+    """The files that `recover` removed.
 
     Attributes:
         uncommitted: Fragments whose commit was interrupted. Their trainings run again.
@@ -59,7 +59,7 @@ class Recovery:
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table. Fragments with different thinning of the curves stay apart.
+    """Merges a sweep's ledger into one file per table. Fragments whose curves were thinned differently stay apart.
 
     Raises:
         UserError: If another process writes the ledger, or it cannot be read or written.
@@ -72,15 +72,15 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges all fragments whose curves were thinned alike."""
+    """Merges the ledger's fragments into one for each way in which their curves were thinned."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes every file that belongs to no committed fragment, or to one that a merged fragment replaces. Only the
-    holder of the sweep's lock may call it.
+    """Removes all files that belong to no committed fragment, or to a fragment that a merged fragment replaces. Only
+    the holder of the sweep's lock may call it.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -109,7 +109,7 @@ def recover(place: Place) -> Recovery:
 
 
 def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Expression | None = None) -> str:
-    """Merges these fragments into one sorted fragment, with `_CELLS_AT_ONCE` of their cells in memory at a time.
+    """Merges the given fragments into one sorted fragment. Holds `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
         place: The sweep directory.
@@ -147,7 +147,8 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Returns the fragments to merge now, given the rows of each; none while at most `MAX_FRAGMENTS` are not full.
+    """Returns the fragments that should be merged now, given the number of rows of each; none while at most
+    `MAX_FRAGMENTS` are not full.
 
     The smallest are merged, as few as make the merged fragment no larger than any other. So a row is rewritten about
     log(commits) times, not once per commit, and never once it is in a full fragment.
@@ -166,7 +167,7 @@ def due(rows: Mapping[str, int]) -> list[str]:
 def sorted_batches(
     place: Place, snapshot: Snapshot, table: str, thin: int = 1, leave_out: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a table in order, with `_CELLS_AT_ONCE` cells in memory at a time.
+    """Yields the rows of a table in sorted order. Holds `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
         place: The sweep directory.
@@ -187,7 +188,8 @@ def sorted_batches(
 def _batches(
     place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]], thin: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows in order, a range of trials at a time. The files' statistics let Arrow skip other ranges."""
+    """Yields the rows of a dataset in sorted order, one range of trials at a time. The files' statistics let Arrow
+    skip the others."""
     n_rows = 0
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))

@@ -14,7 +14,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimensi
 
 
 def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
-    """Returns the columns that each table has before there are rows.
+    """Returns the columns that each table of a sweep has before there are any rows.
 
     Raises:
         UserError: If `sweep.json` is damaged.
@@ -30,7 +30,7 @@ def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def _type(dimension: Dimension) -> pa.DataType:
-    """Returns the column type of a parameter's first non-null value. Most nullable parameters are real numbers."""
+    """Returns the column type of a parameter's first value that is not null; double if all are null."""
     kinds = (type(value) for value in _values(dimension) if value is not None)
     return PARAMETER_TYPES[next(kinds, float)]
 

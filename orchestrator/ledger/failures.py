@@ -14,7 +14,7 @@ IS_FAILED = pc.field("outcome") == "failed"
 
 
 def take_out_failed(place: Place) -> None:
-    """Removes the rows of failed trainings, which are only in `trainings`. The caller must hold the sweep's lock.
+    """Removes the rows of failed trainings from the ledger. The caller must hold the sweep's lock.
 
     The rows are first written to `set_aside/failed-*.json`. The fragments that held them are replaced as in a merge: a
     crash leaves each row in the ledger, or out of it and in that file. Idempotent.

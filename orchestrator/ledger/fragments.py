@@ -44,12 +44,12 @@ _PARQUET = ds.ParquetFileFormat(
 
 
 class DamagedFileError(UserError):
-    """A file of the ledger is missing, or differs from what was written."""
+    """Raised if a file of the ledger is missing, or differs from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """The metadata that every file of the ledger carries.
+    """The metadata that every file of the ledger carries about itself.
 
     Attributes:
         spec_sha256: Hash of the sweep's spec.
@@ -64,7 +64,7 @@ class Stamp:
     curves_every: int = 1
 
     def metadata(self) -> dict[str, str]:
-        """Returns the stamp as key-value metadata of a Parquet file."""
+        """Returns the stamp as key-value metadata for a Parquet file."""
         return {
             "schema_version": str(SCHEMA_VERSION),
             "spec_sha256": self.spec_sha256,
@@ -76,7 +76,7 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """An opened file of a table. On a disk, its rows stay readable after a compaction has unlinked it.
+    """An opened file of a table. On a local disk its rows stay readable even after a compaction has removed the file.
 
     Attributes:
         fragment: The file as pyarrow's datasets take it.
@@ -91,7 +91,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows that were committed at one moment, as opened files.
+    """All rows of a sweep that were committed at one moment, as opened files.
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
@@ -111,14 +111,14 @@ class Snapshot:
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """Returns the names of the fragments by the thinning of their curves, `Stamp.curves_every`."""
+        """Groups the names of the fragments by the thinning of their curves, `Stamp.curves_every`."""
         names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
             names.setdefault(file.stamp.curves_every, []).append(name)
         return names
 
     def only(self, names: Iterable[str]) -> "Snapshot":
-        """Returns a snapshot of these fragments only."""
+        """Returns a snapshot of the given fragments alone."""
         chosen = set(names)
         return replace(
             self,
@@ -133,16 +133,17 @@ class Snapshot:
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Returns the number of rows in `trainings`, by fragment."""
+        """Returns the number of rows in `trainings` of each fragment, by name."""
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
     def rows_of_all_tables(self) -> dict[str, int]:
-        """Returns the number of rows in all tables, by fragment."""
+        """Returns the number of rows in all tables together of each fragment, by name."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory holds a sweep: a run that was killed at its start leaves `sweep.json` and no folders.
+    """Checks that a directory holds a sweep. A directory with `sweep.json` alone, left by a run that was killed at its
+    start, counts too.
 
     Raises:
         UserError: If the directory holds none.
@@ -160,8 +161,8 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens all committed fragments that are not replaced, also while a writer is at work. The shards of a sweep are
-    opened one by one, so each is a snapshot of its own moment.
+    """Opens all committed fragments except those that a merged fragment replaces. A writer may be at work. Each shard
+    is opened as of its own moment.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
@@ -195,7 +196,8 @@ def _open_snapshot(place: Place) -> Snapshot:
 
 
 def _united(place: Place, shards: Iterable[Snapshot]) -> Snapshot:
-    """Returns the rows of all shards. Their fragments' names differ, because a name ends with a digest."""
+    """Unites the snapshots of all shards. The fragments keep their names, which differ because each ends with a
+    digest."""
     files_by_table: dict[str, dict[str, OpenFile]] = {"trainings": {}}
     for shard in shards:
         for table, files in shard.files.items():
@@ -211,34 +213,35 @@ def _sound(place: Place, files: Mapping[str, Mapping[str, OpenFile]]) -> Snapsho
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """Describes, by file name, in which files of one table a column has a different type than in the others."""
+    """Finds the files of one table in which a column has another type than in the other files; returns a description
+    by file name."""
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
 def fragment_names(place: Place) -> list[str]:
-    """Returns the names in `trainings`, including replaced ones, in order."""
+    """Returns the names of all fragments in the folder `trainings`, including replaced ones, in order."""
     return sorted(place.names("trainings"))
 
 
 def names_in_all(place: Place) -> list[str]:
-    """Like `fragment_names`, for a sweep that may have several shards."""
+    """Returns the names of all fragments like `fragment_names`, but of all shards if the sweep has shards."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files since these names were listed."""
+    """Returns whether a compaction has begun to remove files since the given names were listed."""
     return has_overtaken(fragment_names(place), names)
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files between two listings."""
+    """Returns whether a compaction has begun to remove files between two listings of fragments."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
 
 def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
-    """Opens files of one table. Returns them by name.
+    """Opens the given files of one table; returns them by name.
 
     Raises:
         FileNotFoundError: If a compaction has removed a file.
@@ -252,7 +255,7 @@ def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, Open
 
 
 def open_file(place: Place, table: str, name: str) -> OpenFile:
-    """Opens one file and reads its footer.
+    """Opens one file of a table and reads its footer.
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.
@@ -296,7 +299,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of committed fragments that no merged fragment replaces, given all files of `trainings`."""
+    """Returns the names of the committed fragments that no merged fragment replaces, given all files of `trainings`."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 
@@ -304,7 +307,7 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Publishes one fragment. All of its files are written before the first is renamed.
+    """Publishes one fragment of the ledger. All its files are written before the first one is renamed.
 
     Args:
         stem: The beginning of the fragment's name.
@@ -348,13 +351,13 @@ def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def reason(damage: Exception) -> str:
-    """Returns an error's message in one line, without pyarrow's name of an opened file, `<Buffer>`."""
+    """Returns an error's message in one line, without `<Buffer>`, pyarrow's name for an opened file."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """Returns the error for a damaged file."""
+    """Returns the error that reports a damaged file."""
     return DamagedFileError(
         path,
         given=given,

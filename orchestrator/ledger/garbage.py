@@ -24,7 +24,7 @@ _OWN_FOLDERS = {"", *TABLES, CHECKPOINTS, "bases", "code", "report", "report/rep
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A file that is not needed any more.
+    """A file in a sweep directory that is no longer needed.
 
     Attributes:
         file: The file's path in the sweep directory.
@@ -38,7 +38,7 @@ class Garbage:
 
 
 def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[Garbage]:
-    """Finds files that are not needed any more and removes them if asked to. Holds the sweep's lock meanwhile.
+    """Finds files that are no longer needed, and removes them if asked to. Holds the sweep's lock while it does.
 
     Args:
         where: The sweep directory.
@@ -63,7 +63,7 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger, keeping of each curve every `every`-th probe, the first and the last.
+    """Rewrites the ledger with fewer probes: of each curve it keeps every `every`-th probe, the first and the last.
 
     As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
     continues. Only the holder of the sweep's lock may call it.
@@ -79,7 +79,7 @@ def thin_curves(place: Place, every: int) -> None:
 
 
 def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
-    """Yields the files of curves that can be thinned.
+    """Yields the files of the table `curves` that can be thinned.
 
     Raises:
         UserError: If the sweep is not finished or was merged, or if earlier thinning has removed some of these probes.
@@ -119,7 +119,7 @@ def _garbage(place: Place, *, finished: bool) -> Iterator[Garbage]:
 
 
 def _kind(file: PurePosixPath, counting: set[str], *, finished: bool) -> str | None:
-    """Returns why a file is not needed, in words; `None` if it is needed."""
+    """Returns the reason why a file is not needed, in words; `None` if the file is needed."""
     folder = "" if str(file.parent) == "." else str(file.parent)
     if folder.partition("/")[0] == ASIDE and file.suffix == ".parquet":
         return "damaged and set aside"

@@ -7,7 +7,7 @@ _M_ARENA_MAX = -8
 
 
 def share_freed_memory() -> None:
-    """Makes threads of this process that start later share one memory pool. Has an effect only with glibc.
+    """Makes threads that start later in this process share one memory pool. Has no effect without glibc.
 
     By default each thread has its own pool, which keeps memory that was freed: Arrow's threads keep tens of MiB after
     the first merge of fragments.

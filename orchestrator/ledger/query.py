@@ -40,7 +40,8 @@ _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zo
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
-    """Runs one query over the united views `trainings`, `curves`, `heads` and `trials` of sweeps.
+    """Runs one SQL query over several sweeps, whose rows are united in the views `trainings`, `curves`, `heads` and
+    `trials`.
 
     Raises:
         UserError: If `sql` is not one query, if DuckDB refuses it, or if a sweep is given twice.
@@ -49,7 +50,7 @@ def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Runs one query over the views of a connection.
+    """Runs one SQL query over the views of a connection.
 
     Raises:
         UserError: If `sql` is no query, or several; if DuckDB refuses it; if the answer is too large.
@@ -70,7 +71,7 @@ def _storable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
-    """Yields a type's name, and the names of the types that it is made of."""
+    """Yields the name of a DuckDB type and, for a nested type, the names of the types inside it."""
     yield kind.id
     if kind.id in ("list", "array", "struct", "map"):
         for _, inner in kind.children:
@@ -78,7 +79,8 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL of all columns, as they are or as text, by position, because names may repeat."""
+    """Returns the SQL that selects all columns by position, because names may repeat. Columns for which `stays` is
+    false become text."""
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 
@@ -98,7 +100,7 @@ def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
 
 
 def render(table: pa.Table, format: str, out: Path | None) -> None:
-    """Writes a table to a file, or to stdout where `out` is `None`.
+    """Writes a table to the file `out`, or to stdout if `out` is `None`.
 
     Args:
         format: `table` (the first rows, for the terminal), `csv`, `json` (a list of records), or `parquet`.
@@ -173,7 +175,8 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Returns the table, with times beyond the range of Python's own as text: `infinity`, `0044-03-15 (BC)`."""
+    """Converts times beyond the range of Python's datetime to text: `infinity`, `0044-03-15 (BC)`. Returns the
+    table."""
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):
         return table
@@ -197,7 +200,7 @@ def _is_readable(column: pa.ChunkedArray) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Returns the value as JSON has it: times in ISO 8601, null for a number that is not finite."""
+    """Converts a value for JSON: times to ISO 8601, numbers that are not finite to null."""
     match value:
         case None | bool() | int() | str():
             return value

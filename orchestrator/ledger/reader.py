@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 
 
 class Ledger:
-    """One sweep's tables.
+    """Reads the tables of one sweep.
 
     Args:
         where: The sweep directory, or `s3://BUCKET/PREFIX`.
@@ -50,7 +50,7 @@ class Ledger:
         return self._read("trainings", columns, filter)
 
     def curves(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns one row per training, step and metric."""
+        """Returns one row per training, step and metric: the measured values."""
         return self._read("curves", columns, filter)
 
     def heads(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
@@ -58,7 +58,8 @@ class Ledger:
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns the thinning of the curves: 1 if every probe is stored, k if some curves hold only every k-th."""
+        """Returns how the stored curves were thinned: 1 if every probe is stored, k if some curves hold only every
+        k-th."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
@@ -70,17 +71,19 @@ class Ledger:
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Returns `question(connection)`, with a connection as from `connect`. `question` may be called repeatedly."""
+        """Returns `question(connection)` for a connection as from `connect`. `question` may be called repeatedly, if a
+        compaction removes a file meanwhile."""
         return ask_all([self], question)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context with a connection as from `connect`, in which errors of a damaged file name the file."""
+        """A context that yields a connection as from `connect`. In it, errors that a damaged file causes name the
+        file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
     def tables(self) -> Tables:
-        """Returns the tables as of now, by name. They stay readable when files are removed.
+        """Returns all tables as of now, by name. They stay readable even when their files are removed.
 
         From an object store the tables are downloaded completely, and again only when the files there have changed.
         """
@@ -113,7 +116,7 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """Like `Ledger.ask`, for several sweeps, whose rows are united as in `views.connect`."""
+    """Answers a question over several sweeps, whose rows are united: otherwise like `Ledger.ask`."""
 
     def answer(snapshots: list[Snapshot]) -> T:
         with connect_to_shared([snapshot.tables() for snapshot in snapshots]) as connection:
@@ -123,7 +126,8 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnec
 
 
 def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
-    """Calls `read` on snapshots of the ledgers, repeatedly if a compaction removed a file before it was read."""
+    """Calls `read` on snapshots of the ledgers. Repeats the call if a compaction removed a file before `read` reached
+    it."""
     with naming_damage([ledger.place for ledger in ledgers]):
         for attempt in count(1):
             snapshots = [open_snapshot(ledger.place) for ledger in ledgers]

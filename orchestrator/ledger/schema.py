@@ -140,7 +140,8 @@ def trainings_schema(
 
 
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
-    """Returns the columns, by table, of a workload's sweeps; without `heads` for a workload without attention heads."""
+    """Returns the columns of each table of a workload's sweeps. A workload without attention heads has no table
+    `heads`."""
     # The type is `Any`, because mypy confuses the `__hash__` of the class with the `__hash__` of its instances.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
@@ -197,7 +198,7 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the table in the schema's order and encoding, with null for every double that is not finite.
+    """Converts a table to the schema: its order of columns, its encoding, and null for every double that is not finite.
 
     Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
 
@@ -222,7 +223,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
-    """Describes how the columns of one file differ from those of its table."""
+    """Describes how the columns of a file differ from the columns that its table must have."""
     fields = dict(zip(schema.names, schema, strict=True))
     if len(fields) < len(schema.names):
         yield "several columns of the same name"
@@ -244,7 +245,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Describes, by file name, in which files a column has a different type than in an earlier file."""
+    """Finds the files in which a column has another type than in an earlier file; returns a description by file
+    name."""
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():
@@ -255,7 +257,7 @@ def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the rows sorted by the keys, which must be columns of whole numbers or texts without nulls."""
+    """Returns the rows of a table, sorted by the keys. The key columns must be integers or texts without nulls."""
     table = table.unify_dictionaries()
     place, n_places = np.zeros(table.num_rows, np.int64), 1
     for key in keys:
@@ -274,7 +276,7 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def outcomes_in(schema: pa.Schema) -> dict[str, Outcome]:
-    """Returns the workload's own outcomes, by label, from the schema of a file of `trainings`."""
+    """Reads the workload's own outcomes, by label, from the schema of a file of `trainings`."""
     metadata: Mapping[bytes, bytes] = schema.field("outcome").metadata or {}
     own: dict[str, Any] = json.loads(metadata.get(_OUTCOMES.encode(), b"{}"))
     return {label: Outcome(**outcome) for label, outcome in own.items()}
@@ -315,7 +317,7 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Returns an integer for each value, in the same order: the values themselves, or the ranks of texts."""
+    """Maps the values of a column to integers in the same order: the values themselves, or the ranks of texts."""
     chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """Returns the rows that stay: every k-th probe of each curve, with the first and the last.
+    """Thins curves: returns every k-th probe of each curve, with the first and the last.
 
     The probes are counted from the start, so that trainings of different lengths keep the same steps, and medians over
     trainings can still be computed.
@@ -19,7 +19,7 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
 
 
 def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """Returns how many rows `thinned` keeps of curves with these numbers of probes."""
+    """Returns how many rows `thinned` keeps of curves with the given numbers of probes."""
     return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
 
 

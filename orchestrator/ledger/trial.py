@@ -22,7 +22,8 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """The result of an ended training as far as the rules need it. `eval_loss` is `None` if it was not finite."""
+    """How a training ended, as far as the rules of replication and the objectives need it. `eval_loss` is `None` if it
+    was not finite."""
 
     outcome: str
     stuck: bool
@@ -36,7 +37,7 @@ class Ending(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The values of a trial that are reported to the study.
+    """What the study is told about a trial: the values of the objectives, and how far constraints are violated.
 
     Attributes:
         values: The value of each objective.
@@ -70,7 +71,7 @@ class EndedTrainings:
 
     @property
     def stuck(self) -> Ended:
-        """Whether each training is stuck, by replicate, as `n_wanted` takes it; `None` if it is not judged."""
+        """Whether each training is stuck, by replicate; `None` for a training that failed or was pruned."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
@@ -78,13 +79,13 @@ class EndedTrainings:
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def without(self, replicates: Collection[int]) -> "EndedTrainings":
-        """Returns all trainings except those of these replicates."""
+        """Returns all trainings except the given replicates."""
         return EndedTrainings(
             {number: ending for number, ending in self.by_replicate.items() if number not in replicates}
         )
 
     def told(self, spec: Sweep) -> Told | None:
-        """Returns the values that are reported to the study; `None` if no training is judged."""
+        """Returns what the study is told about the trial; `None` if all trainings failed or were pruned."""
         judged = self.judged
         if not judged:
             return None
@@ -93,7 +94,7 @@ class EndedTrainings:
         return Told(values, {bound.text: bound.excess(objective_value(bound.measured, *rows)) for bound in spec.bounds})
 
     def value(self, objective: Measured) -> float | None:
-        """Returns the trial's value of one objective; `None` if no training is judged."""
+        """Returns the trial's value of one objective; `None` if all trainings failed or were pruned."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 
@@ -104,7 +105,7 @@ _ROWS_AT_ONCE = 50_000
 
 
 def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
-    """Returns the ended trainings of each trial among these rows of the table `trainings`."""
+    """Groups rows of the table `trainings` by trial: returns the ended trainings of each trial."""
     trials: dict[int, EndedTrainings] = defaultdict(EndedTrainings)
     columns = (rows[name].to_pylist() for name in JUDGING_COLUMNS)
     for trial, replicate, *ending in zip(*columns, strict=True):
@@ -113,7 +114,7 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 
 
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
-    """Yields the ended trainings of each trial among these rows, in the order of the trials' numbers.
+    """Yields the ended trainings of each trial, in the order of the trials' numbers, from rows of `trainings`.
 
     Converts some trials at a time, because a million rows at once would take a gigabyte of memory.
     """
@@ -127,7 +128,8 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
 
 
 def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) -> dict[int, float]:
-    """Returns the value of each trial that has a judged training."""
+    """Returns the objective's value for each trial; trials without a judged training (neither failed nor pruned) are
+    left out."""
     values = {trial: ended.value(objective) for trial, ended in trials.items()}
     return {trial: value for trial, value in values.items() if value is not None}
 
@@ -143,7 +145,7 @@ def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "tru
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
-    """Returns the trials of a ledger that have all the trainings that the rule requires, in order.
+    """Returns the numbers of the complete trials in a ledger, in order: those with all replicates that `rule` requires.
 
     Args:
         connection: From `Ledger.connect`.
@@ -153,7 +155,8 @@ def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequentia
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
-    """Returns the trials among these rows of `trainings` that have all required trainings, in order."""
+    """Returns the numbers of the complete trials, in order, given rows of `trainings`: those with all replicates that
+    `rule` requires."""
     if isinstance(rule, int):
         # With a fixed number of replicates, outcomes do not matter, and Arrow counts half a million rows faster than
         # Python reads them.

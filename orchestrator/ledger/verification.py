@@ -36,7 +36,7 @@ _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A problem of one file of a ledger, or of the files of a table together.
+    """A problem of one file of a ledger, or of all files of one table together.
 
     Attributes:
         file, what: The file, and the problem in words.
@@ -53,7 +53,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result of checking every file of a ledger.
+    """The result of checking every file of a ledger: the sound fragments and the damaged ones.
 
     Attributes:
         sound: Fragments that count and whose files are as they were written: opened files by fragment, then by table.
@@ -65,7 +65,7 @@ class Examination:
 
 
 def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
-    """Checks every file of a ledger and changes nothing. No writer may be at work.
+    """Checks every file of a ledger and returns the problems. Changes nothing. No writer may be at work.
 
     Each file must be readable, unchanged since it was written, of this sweep and with the right columns. No file may be
     left over.
@@ -87,7 +87,8 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
 
 
 def examine(place: Place) -> Examination:
-    """Reads every file of the committed fragments that are not replaced.
+    """Reads every file of all committed fragments, except those that a merged fragment replaces, and tells sound
+    fragments from damaged ones.
 
     Raises:
         UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
@@ -95,7 +96,7 @@ def examine(place: Place) -> Examination:
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
-        """Returns the sound files by name, and adds the others to `faults`."""
+        """Checks all files of one table. Returns the sound ones by name, and adds the others to `faults`."""
         with ThreadPoolExecutor(place.n_at_once) as threads:
             files = threads.map(lambda name: _check(place, table, name, digests[name]), digests)
             checked = dict(zip(digests, files, strict=True))
@@ -124,7 +125,7 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading, in which an error that a damaged file causes is replaced by one that names the file.
+    """A context for reading tables. An error that a damaged file causes is replaced by one that names the file.
 
     Raises:
         UserError: Instead of any other error, if the ledgers hold a damaged file or one that cannot be read now, or if
@@ -157,7 +158,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def _quoted(text: str) -> OSError | None:
-    """Returns the operating system's error that DuckDB quotes from Arrow; `None` if it quotes none."""
+    """Extracts the operating system's error from a DuckDB message that quotes Arrow; returns `None` if the message
+    quotes none."""
     number = re.search(r"IOError.*\[errno (\d+)\]", text)
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
@@ -172,7 +174,7 @@ def set_aside(place: Place, name: str) -> None:
 
 
 def set_damage_aside(place: Place) -> dict[str, str]:
-    """Sets all damaged fragments aside. Only the holder of the sweep's lock may call it.
+    """Sets all damaged fragments aside, in the folder `set_aside`. Only the holder of the sweep's lock may call it.
 
     Returns:
         A message for each fragment, by name.
@@ -192,7 +194,7 @@ def set_damage_aside(place: Place) -> dict[str, str]:
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Sets fragments aside whose trainings are also in larger ones. Only the holder of the sweep's lock may call it.
+    """Sets fragments aside that repeat trainings of larger fragments. Only the holder of the sweep's lock may call it.
 
     Such fragments come from a late upload of a writer that has lost its lock, or from a disk that grants a lock to two
     hosts.
@@ -218,7 +220,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Checks that no training is in two fragments, before the fragments are merged.
+    """Raises an error if a training is in more than one fragment; called before fragments are merged.
 
     Raises:
         UserError: If a training is in several fragments.
@@ -233,7 +235,7 @@ def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
 
 
 def _n_doubled(place: Place, snapshot: Snapshot) -> int:
-    """Returns how many rows of `trainings` repeat a training of another fragment."""
+    """Returns the number of rows of `trainings` that repeat a training of another fragment."""
     parts = [_trainings(place, snapshot.only([name])) for name in snapshot.rows()]
     return sum(part.num_rows for part in parts) - _once(pa.concat_tables(parts)).num_rows if parts else 0
 
@@ -266,7 +268,8 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
 
 
 def _attested(name: str) -> str | None:
-    """Extracts the digest of the file in `trainings` from the fragment's name; returns `None` if the name has none."""
+    """Extracts the digest of the fragment's file in `trainings` from the fragment's name; `None` if the name has no
+    digest."""
     match = _ATTESTED.fullmatch(name)
     return match["digest"] if match else None
 

@@ -78,7 +78,8 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Like `connect`, but on a database that this process makes once, which takes a third of the time.
+    """Returns a connection like `connect`, but to a database that this process creates only once, which is three times
+    as fast.
 
     The views belong to the connection. Not for users' SQL, which could define objects that other connections see.
     """
@@ -91,7 +92,8 @@ def _shared_database() -> duckdb.DuckDBPyConnection:
 
 
 def _database() -> duckdb.DuckDBPyConnection:
-    """Returns an empty database without access to anything outside, before any SQL with names from files."""
+    """Returns an empty in-memory database. It is cut off from files and network before any SQL with names from files
+    runs."""
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
@@ -139,7 +141,7 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
 
 
 def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
-    """Returns one row per outcome that a training may have, in the order of every table and figure."""
+    """Returns a table with one row per outcome that a training may have, in the order of all tables and figures."""
     own: dict[str, Outcome] = {}
     for tables in reversed(sweeps):
         own |= outcomes_in(tables["trainings"].schema)
@@ -151,7 +153,7 @@ def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
 
 
 def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
-    """Returns the outcomes that a training may have, by label, in the order of every table and figure.
+    """Returns the outcomes that a training may have, by label, in the order of all tables and figures.
 
     Args:
         connection: From `connect`.
@@ -161,7 +163,7 @@ def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
 
 
 def _name_of(tables: Tables) -> str | None:
-    """Returns the sweep's name according to its rows; `None` without rows."""
+    """Returns the name of the sweep that the rows belong to; `None` without rows."""
     first = tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist()
     return str(first[0]) if first else None
 

@@ -18,7 +18,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class LedgerWriter:
-    """Writes one sweep's ledger: one fragment per commit, atomically.
+    """Writes the ledger of one sweep. Each commit adds one fragment atomically.
 
     Opening sets aside fragments that are damaged or repeat the trainings of others, and removes files that a crash of
     an earlier writer has left. The writer keeps no rows in memory.
@@ -57,7 +57,8 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Checks that this process is still the only writer. Call it before writing anything outside the ledger.
+        """Checks that this process still is the only writer of the sweep. Call it before anything is written outside
+        the ledger.
 
         Raises:
             UserError: If another process has taken the lock.
@@ -67,7 +68,8 @@ class LedgerWriter:
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs that ended together to the ledger, as one fragment. Durable once this returns.
+        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when this
+        returns.
 
         Args:
             pack: The name of the first pack. A name may be committed again: each commit makes a new fragment.
@@ -93,7 +95,8 @@ class LedgerWriter:
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
-        """Removes the rows of failed trainings from the ledger: see `ledger.failures`. Durable once this returns.
+        """Removes the rows of failed trainings from the ledger, as `ledger.failures` describes. Durable when this
+        returns.
 
         Raises:
             UserError: If another process has taken the lock, or the place cannot be written.
@@ -112,7 +115,7 @@ class LedgerWriter:
         return publish(self._place, pack, contents, replace(self._stamp, curves_every=curves_every))
 
     def close(self) -> None:
-        """Releases the lock, so that another process can write."""
+        """Releases the sweep's lock, so that another process can write."""
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -135,7 +138,7 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns the number of rows of each fragment that may be merged, grouped by the thinning of its curves."""
+    """Returns the number of rows of each fragment that may be merged, grouped by how its curves were thinned."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

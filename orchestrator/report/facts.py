@@ -50,7 +50,7 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeShare:
-    """The share of one outcome among all trainings.
+    """The share of all trainings that have one outcome.
 
     Attributes:
         outcome: The outcome's label.
@@ -73,7 +73,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """How many labels of one stuck outcome one certificate confirms.
+    """The share of the labels of one stuck outcome that one certificate (a test of the label) confirms.
 
     Attributes:
         test: The certificate's name.
@@ -88,7 +88,8 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss known in advance that outcomes are judged against: its range over the `n` trainings that have it."""
+    """The range of a reference level (a loss known in advance that outcomes are judged against) over the `n` trainings
+    that have it."""
 
     name: str
     n: int
@@ -99,7 +100,7 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The numbers of trials and trainings of a sweep, its core-seconds and its machines.
+    """The totals of a sweep: its numbers of trials and trainings, its core-seconds and its machines.
 
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.
@@ -117,7 +118,7 @@ class Totals:
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """Computes the share of each outcome that occurs; trainings of one trial are not taken as independent."""
+    """Computes the share of each outcome that occurs. Intervals allow for dependence between trainings of one trial."""
     rows = connection.execute(
         "select outcome, trial, count(*), arg_min(training_id, replicate) from trainings"
         " group by outcome, trial order by trial"
@@ -150,7 +151,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes quantiles of the onsets, then of the first 20 of the workload's own metrics by name, for each outcome.
+    """Computes, for each outcome, quantiles of the onset step and of the workload's own metrics (the first 20 by name).
 
     `onset_step` is the step from which the outcome held. Metrics are taken from the last probe.
     """
@@ -161,7 +162,8 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """Computes how many labels each certificate confirms; trainings of one trial are not taken as independent."""
+    """Computes for each certificate the share of labels that it confirms. Intervals allow for dependence between
+    trainings of one trial."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -173,7 +175,8 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """Lists the reference levels that some training has: the solved level first, then the others, highest first."""
+    """Lists the reference levels (losses known in advance) that trainings have: the solved level first, then the
+    others from the highest down."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     levels = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
@@ -188,7 +191,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Sums core-seconds by pack size, or by doublings of the size if there are more than 12 sizes."""
+    """Sums core-seconds by pack size; if there are more than 12 sizes, by ranges between powers of two."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(
@@ -215,7 +218,8 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Groups errors by the last line of their traceback: the 20 most frequent, each with the first traceback."""
+    """Groups errors by the last line of their traceback. Returns the 20 most frequent ones, each with its first
+    traceback."""
     return _rows(connection, _FAILURES)
 
 

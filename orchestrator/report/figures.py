@@ -56,7 +56,7 @@ _LABEL_GAP = 0.062
 
 @dataclass(frozen=True, slots=True)
 class CellsFigure:
-    """A figure of cells, and the full text of each cell by the `gid` of its patch."""
+    """A figure of cells, with the full text of each cell by the `gid` of the cell's patch."""
 
     figure: Figure
     hover: dict[str, str]
@@ -64,7 +64,7 @@ class CellsFigure:
 
 @house_style()
 def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
-    """Draws the share of an ending in each cell of the two parameters, with its interval written in.
+    """Draws the share of an ending in each cell of two parameters, with its interval written in.
 
     Args:
         regions: Regions with two axes.
@@ -94,7 +94,8 @@ def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """Puts ticks at the ends of the bins of a `Float`; choices and whole numbers keep the names of their bins."""
+    """Puts the ticks of a `Float` axis at the edges of its bins. Axes of choices and whole numbers keep the names of
+    their bins."""
     if isinstance(rates.dimension, Float):
         ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]
@@ -110,7 +111,7 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
 def shares_figure(
     names: Sequence[str], rates: Sequence[Rate], colours: Sequence[str], title: str, counted: str
 ) -> Figure:
-    """Draws shares of trainings with 95% intervals, one row each.
+    """Draws shares of trainings with their 95% intervals, one row per share.
 
     Args:
         names: The names of the rows, from top to bottom.
@@ -133,21 +134,21 @@ def shares_figure(
 
 
 def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
-    """Draws the share of trainings with each outcome."""
+    """Draws the share of trainings with each outcome, with 95% intervals."""
     names = [share.outcome.replace("_", " ") for share in shares]
     colours = [share.colour for share in shares]
     return shares_figure(names, [share.rate for share in shares], colours, "share of trainings", "trainings")
 
 
 def _write_beside(panel: Axes, text: str, row: float) -> None:
-    """Writes a text into the right margin."""
+    """Writes a text into the figure's right margin."""
     place = ("axes fraction", "data")
     panel.annotate(text, (1, row), (4, 0), place, "offset points", va="center", color=GREY)
 
 
 @house_style()
 def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> Figure:
-    """Draws the share of heads in each role by layer, with 95% intervals."""
+    """Draws the share of attention heads in each role, by layer, with 95% intervals."""
     layers = list(dict.fromkeys(share.layer for share in composition))
     names = list(dict.fromkeys(share.role for share in composition))
     height = 1.05 + 0.2 * len(layers) * max(len(names), 2)
@@ -172,7 +173,8 @@ def curve_figures(
     samples: Sequence[Sample],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
-    """Draws the loss by step, one figure per outcome: median, middle half, and reference levels as lines.
+    """Draws the loss by step, one figure per outcome: the median, the middle half, and reference levels as horizontal
+    lines.
 
     Behind these are single curves of randomly drawn trainings: solid if the loss was still falling at the end, else
     dotted. All figures have the same axes, except that of diverged trainings.
@@ -256,7 +258,8 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a line at each level's median, and its name in the right margin; names that are too close move apart."""
+    """Draws a line at the median of each reference level, with the level's name in the right margin. Names that are
+    too close are moved apart."""
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -277,7 +280,7 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves labels at rising places apart until none overlap, and if possible keeps them inside the axis."""
+    """Moves labels at ascending positions apart until none overlap; if possible, they stay inside the axis."""
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)

@@ -16,7 +16,8 @@ _MOST_POINTS = 2000
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """Draws all complete trials by their first two objectives: on the front, behind it, or beyond a constraint.
+    """Draws all complete trials by their first two objectives. Marks show whether a trial is on the Pareto front,
+    behind it, or violates a constraint.
 
     Of more than 2,000 trials of one kind it draws every second, third, ... one. A trial with the worst value, such as
     that of an onset that never came, is left out.

@@ -26,7 +26,8 @@ _DARK = """
 
 
 def _lay_out(figure: Figure) -> None:
-    """Runs the layout engine once. Otherwise Matplotlib runs it for each file, and draws the figure twice each time."""
+    """Runs Matplotlib's layout engine once, in advance. Otherwise it would run for each file, and each figure would be
+    drawn twice."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
@@ -66,7 +67,7 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
 
 
 def in_both_schemes(svg: str) -> str:
-    """Adds dark mode to a drawing: paper, letters and lines change colour, and data do not.
+    """Adds a dark mode to an SVG drawing: paper, letters and lines change their colours, and the data keep theirs.
 
     Letters on top of coloured data keep their colour; they are recognized by a `gid` of their own.
     """
@@ -74,7 +75,8 @@ def in_both_schemes(svg: str) -> str:
 
 
 def inline_svg(svg: str, prefix: str) -> str:
-    """Prepares a drawing for inlining in a page: prefixes its ids, so that they differ from those of other drawings."""
+    """Prepares an SVG drawing for inlining in a page: its ids get a prefix, so that they differ from those of other
+    drawings."""
     own = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     return re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", own, count=1), count=1
@@ -82,5 +84,5 @@ def inline_svg(svg: str, prefix: str) -> str:
 
 
 def data_uri(svg: str) -> str:
-    """Encodes a drawing as the `src` of an `img` element."""
+    """Encodes an SVG drawing as a data URI for the `src` of an `img` element."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -29,7 +29,7 @@ _MANYFOLD = 100.0
 
 @dataclass(frozen=True, slots=True)
 class MetricCurves:
-    """One of the workload's own metrics by step.
+    """The curves of one of the workload's own metrics by step.
 
     Attributes:
         metric: The metric's name.
@@ -41,7 +41,8 @@ class MetricCurves:
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads the first `MOST_METRICS` metrics by name that were measured at more than one probe."""
+    """Reads the curves of the workload's own metrics that were measured at more than one probe: the first
+    `MOST_METRICS` by name."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
@@ -56,7 +57,7 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
 
 @house_style()
 def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
-    """Draws a metric by step: its median and middle half, for the trainings of each outcome."""
+    """Draws a metric by step: for each outcome, the median and the middle half of its trainings."""
     figure, panel = new_figure()
     points = [point for curve in metric.curves for point in curve.points]
     for curve in metric.curves:
@@ -79,7 +80,7 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
 def read_event_curves(
     connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
-    """Reads the share of trainings in which each event has held, by step; then by delay after the preceding event.
+    """Reads the share of trainings in which each event has held: by step, and by the delay since the preceding event.
 
     The preceding event is the one that the workload declares before it. A curve's label is its event.
     """
@@ -96,7 +97,8 @@ def read_event_curves(
 def read_event_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[HazardRatios, ...]:
-    """Estimates, by parameter, how much sooner each event comes and how much sooner it follows the preceding event.
+    """Estimates, in the bins of parameters, how much sooner each event comes, and how much sooner it follows the
+    preceding event.
 
     Events that come in no training are left out.
 
@@ -114,7 +116,8 @@ def read_event_hazards(
 
 
 def _event_times(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, OnsetTimes], dict[str, OnsetTimes]]:
-    """Reads when each event first held, by name, and how long after the preceding event, by `<event> after <event>`."""
+    """Reads the step at which each event first held, by name, and the delay since the preceding event, by `<event>
+    after <event>`."""
     names = event_names(connection)
     events = {name: event_times(connection, name) for name in names}
     pairs = itertools.pairwise(names)

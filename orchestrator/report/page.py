@@ -43,7 +43,7 @@ Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A sweep's report with its figures, as the page's template reads it."""
+    """A sweep's report with its figures, in the form that the page's template uses."""
 
     report: SweepReport
     pictures: tuple[Picture, ...]
@@ -51,12 +51,12 @@ class Shown:
     maps: tuple[TrainingMaps, ...] = ()
 
     def of(self, section: Section) -> list[Picture]:
-        """Selects the figures of one section."""
+        """Returns the figures of one section of the page."""
         return [picture for picture in self.pictures if picture.section == section]
 
     @property
     def spec_json(self) -> str:
-        """The spec as indented JSON."""
+        """The sweep's spec as indented JSON."""
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
@@ -67,7 +67,8 @@ def write_report(
     maps: Maps | None = None,
     outcome: str | None = None,
 ) -> Path:
-    """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
+    """Writes the report on one or several sweeps. PNG and SVG files of its figures go to the folder `<name>_figures`
+    beside it.
 
     Args:
         directories: The sweeps, at least one.
@@ -111,24 +112,26 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class VectorReport:
-    """The report on one sweep with its figures as SVG only: PNG files would double the time."""
+    """The report on one sweep whose figures are SVG alone, because PNG files would double the time."""
 
     page: str
     pictures: Sequence[Picture]
 
     @classmethod
     def draw(cls, report: SweepReport) -> "VectorReport":
-        """Draws the report without writing any file."""
+        """Draws a sweep's report with SVG figures. Writes no file."""
         return cls(*_drawn([report]))
 
     def write(self, out: Path) -> None:
-        """Writes the page and, beside it, its figures; removes PNG files that an earlier report has left there."""
+        """Writes the page and, in the folder beside it, the figures. Removes PNG files that an earlier report has left
+        there."""
         _write(out, self.page, self.pictures)
         for picture in self.pictures:
             (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
 
     def keep(self, place: Place) -> None:
-        """Writes the report into the sweep's directory; in an object store only the page, which contains figures."""
+        """Writes the report into the sweep's directory. In an object store it writes the page alone, which contains
+        the figures."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:
@@ -142,7 +145,8 @@ def make_report(
     renewal: int | None = None,
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
-    """Makes the page and its pictures without writing files. Other arguments and errors as for `write_report`.
+    """Makes the report's page and pictures without writing files. Takes the arguments, and raises the errors, of
+    `write_report`.
 
     Args:
         renewal: The page's version if `attnsweep serve` serves it, so that it can request newer versions; else `None`.
@@ -183,7 +187,7 @@ def _drawn(
 
 @cache
 def _template() -> Template:
-    """Compiles the page's template once, which takes a tenth of a second."""
+    """Compiles the page's template, which takes a tenth of a second, only once."""
     environment = page_templates()
     environment.globals |= {
         "quantiles": QUANTILES,
@@ -212,7 +216,8 @@ def _duration(seconds: float) -> str:
 
 
 def _own_file(place: LocalFolder) -> Path:
-    """Returns the report's path in a sweep's directory; refuses links, which could redirect the write elsewhere."""
+    """Returns the path of the report in a sweep's directory. Refuses links, because a link could redirect the write
+    elsewhere."""
     out = place.path / REPORT_FILE
     with reading(str(place)):
         refuse_link(out.parent)
@@ -248,6 +253,6 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Replaces a file atomically: a reader sees the old file or the new one."""
+    """Replaces a file atomically: readers see either the old file or the new one."""
     with writing_file(path) as temporary:
         temporary.write_bytes(content)

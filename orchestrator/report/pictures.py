@@ -47,7 +47,7 @@ Section = Literal[
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the report; its files are rendered on access.
+    """One figure of the report. Its files are rendered when they are first needed.
 
     Attributes:
         section: The section of the page that shows the figure.
@@ -65,27 +65,27 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The content of the SVG file."""
+        """The text of the figure's SVG file."""
         return as_svg(self.figure, self.hover)
 
     @property
     def png(self) -> bytes:
-        """The content of the PNG file."""
+        """The bytes of the figure's PNG file."""
         return as_png(self.figure)
 
     @property
     def source(self) -> Markup:
-        """The `src` of an `img` element."""
+        """The figure as a URI for the `src` of an `img` element."""
         return Markup(data_uri(in_both_schemes(self.svg)))
 
     @property
     def drawing(self) -> Markup:
-        """The SVG for inlining in the page: only inlined drawings show `hover`."""
+        """The figure as SVG for inlining in the page. Only inlined figures show the texts `hover`."""
         return Markup(inline_svg(in_both_schemes(self.svg), self.name))
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """Draws all figures of one sweep.
+    """Draws all figures for the report on one sweep.
 
     Args:
         report: The sweep.
@@ -99,7 +99,7 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
 
 
 def draw_overview(reports: Sequence[SweepReport]) -> Picture:
-    """Draws the stuck rates of several sweeps."""
+    """Draws the figure that compares the stuck rates of several sweeps."""
     names = [f"{number}. {report.directory.spec.name}" for number, report in enumerate(reports, 1)]
     rates = [report.results.stuck for report in reports]
     figure = shares_figure(names, rates, [BLUE] * len(names), "stuck rate", "stuck")

@@ -7,5 +7,5 @@ _FOLDERS = re.compile(r"(?:(?<=:///)|(?<![^\s\"'`(\[{<=,;|]))/(?:[^\s/\"'`<>|:,;
 
 
 def without_folders(text: str) -> str:
-    """Replaces the folders of absolute paths: `/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`."""
+    """Replaces the folders of absolute paths in a text: `/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`."""
     return _FOLDERS.sub(".../", text)

@@ -25,7 +25,7 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much of the spread between trials' rates the bins of one parameter account for.
+    """How much of the differences between trials' rates the bins of one parameter explain.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.
@@ -38,7 +38,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials in one bin of each axis.
+    """The trials in one cell: one bin of each axis.
 
     Attributes:
         place: The number of the bin on each axis.
@@ -55,7 +55,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The rates observed along the most important parameters.
+    """The rates that were observed in the bins of the most important parameters.
 
     Attributes:
         explained: How much each unconditional parameter explains, in falling order.
@@ -77,36 +77,38 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Arranges the cells as the rows of a table: the first axis across, the second from its highest bin down."""
+        """Arranges the cells as the rows of a table: the bins of the first axis run across, those of the second from
+        the highest down."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """Returns for each axis the parameter and the label of the cell's bin."""
+        """Returns for each axis its parameter and the label of the given cell's bin."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
     def best_by(self) -> str:
-        """The rule by which `best` was chosen, in words."""
+        """The rule by which the best cell was chosen, in words."""
         if not self.is_more_better:
             return f"the lowest upper bound of the {self.question.ending.share_label}"
         return f"the highest lower bound of the {self.sought.share_label}"
 
     @property
     def sought(self) -> Ending:
-        """The ending that the best cell has most of: solved if the report is about the stuck rate."""
+        """The ending by which the best cell is chosen: `solved` if the report is about the stuck rate, else the
+        report's own ending."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property
     def is_more_better(self) -> bool:
-        """Whether a higher rate of `sought` is better."""
+        """Whether a higher rate of the ending `sought` is better."""
         return self.question.ending == STUCK or self.question.is_sought
 
 
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
-    """Reads the cells from a ledger; `None` if no parameter varies unconditionally.
+    """Reads the cells from a ledger; `None` if every varied parameter is conditional, or none is varied.
 
     Args:
         connection: From `Ledger.connect`.
@@ -147,7 +149,7 @@ def read_regions(
 
 
 def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """Returns the number of each trial's bin on the axis."""
+    """Returns the index of the bin on the axis for each trial."""
     axis_values = values[axis.parameter]
     return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
 
@@ -166,7 +168,8 @@ def _cell(
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    """Computes the share of the variance of `share` that is between bins, corrected for chance. Source: Kelley 1935."""
+    """Computes epsilon squared: the fraction of the variance of `share` that lies between bins, corrected for chance
+    (Kelley 1935)."""
     total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
     present, inverse = np.unique(place, return_inverse=True)
     n_left = len(share) - len(present)
@@ -178,7 +181,7 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    """Returns the best cell by the rule of `Regions.best`."""
+    """Returns the best cell by the rule that `Regions.best` describes."""
 
     def merit(cell: Cell) -> tuple[bool, float, float]:
         rate = cell.solved if question.ending == STUCK else cell.asked
@@ -195,7 +198,7 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Outcome rates and phase diagrams over the plane of two parameters.
+    """The outcome rates and phase diagrams of a sweep over the plane of two parameters.
 
     Attributes:
         outcomes: The rate of each outcome in each cell.
@@ -209,7 +212,7 @@ class Plane:
 
 
 def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
-    """Reads the plane from a ledger; `None` if there are not two parameters.
+    """Reads the rates and phase diagrams of a plane from a ledger; `None` if there are not two parameters.
 
     Args:
         connection: From `Ledger.connect`.

@@ -24,7 +24,7 @@ select layer, role, trial, count(*) from ended group by all order by all
 
 @dataclass(frozen=True, slots=True)
 class RoleShare:
-    """The share of a layer's heads with one role at the last probe of their trainings; `none` counts as a role."""
+    """The share of a layer's attention heads that have one role at the last probe. `none` counts as a role."""
 
     layer: int
     role: str
@@ -32,7 +32,8 @@ class RoleShare:
 
 
 def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
-    """Computes the share of heads in each role that occurs, by layer; heads of one trial are not taken as independent.
+    """Computes the share of attention heads in each role, by layer. Intervals allow for dependence between heads of one
+    trial.
 
     Args:
         connection: From `Ledger.connect`.
@@ -59,7 +60,7 @@ def _role_order(role: str) -> tuple[bool, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RoleHazards:
-    """The hazard ratios of one role in one layer."""
+    """The hazard ratios, by parameter, of the emergence of one role in one layer."""
 
     layer: int | None
     hazards: HazardRatios
@@ -68,7 +69,8 @@ class RoleHazards:
 def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[tuple[RoleHazards, ...], str]:
-    """Estimates hazard ratios of each role that emerges somewhere; also returns `ending_note` on their assumption.
+    """Estimates the hazard ratios of each role that emerges somewhere. Also returns the `ending_note` on an assumption
+    of these estimates.
 
     Args:
         connection: From `Ledger.connect`.

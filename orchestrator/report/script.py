@@ -25,7 +25,7 @@ _EXACT = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PageScript:
-    """A script inlined in a page.
+    """A JavaScript module that is inlined in a page, and its hash for the page's security policy.
 
     Attributes:
         text: The content of the `script` element.
@@ -38,7 +38,8 @@ class PageScript:
 
 @cache
 def page_script(*, live: bool = False) -> PageScript:
-    """Returns the script of a report. It runs as a module: in strict mode, after the page has loaded, without globals.
+    """Returns the script of a report's page. As a module it runs in strict mode, after the page has loaded, and defines
+    no globals.
 
     Args:
         live: Whether the page is served by `attnsweep serve`, and requests newer versions.
@@ -46,26 +47,38 @@ def page_script(*, live: bool = False) -> PageScript:
     folder = resources.files("attnsweep.orchestrator.report") / "templates"
     names = (*(f"explore_{part}.js" for part in _PARTS), "explore.js")
     parts = [(folder / name).read_text(encoding="utf-8") for name in names]
-    text = "\n" + "\n".join([*parts, (folder / "live.js").read_text(encoding="utf-8") if live else _BEGIN])
+    return _inlined([*parts, (folder / "live.js").read_text(encoding="utf-8") if live else _BEGIN])
+
+
+@cache
+def own_script(name: str) -> PageScript:
+    """The script of a page that has one file of its own in `templates`."""
+    folder = resources.files("attnsweep.orchestrator.report") / "templates"
+    return _inlined([(folder / name).read_text(encoding="utf-8")])
+
+
+def _inlined(parts: Sequence[str]) -> PageScript:
+    text = "\n" + "\n".join(parts)
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return PageScript(Markup(text), Markup(f"sha256-{digest}"))
 
 
 def script_json(data: object) -> Markup:
-    """Formats JSON for a `script` element: escaped so that it cannot end the element, or begin a comment or a tag."""
+    """Formats JSON for a `script` element, escaped so that no text in it can end the element or begin a comment or a
+    tag."""
     written = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def counts(values: NDArray[np.int64]) -> JsonColumn:
-    """Packs whole numbers from 0 to 2**32 - 1, in the smallest type that holds them."""
+    """Packs integers from 0 to 2^32 - 1 in the smallest type that holds them."""
     highest = int(values.max(initial=0))
     kind = next(kind for kind in ("u1", "u2", "u4") if highest < 256 ** int(kind[1]))
     return packed(values, kind)
 
 
 def measures(values: NDArray[np.float64]) -> JsonColumn:
-    """Packs any numbers, NaN for null: in single precision if that keeps six digits of each, else in double."""
+    """Packs numbers (NaN for null) in single precision if that keeps six digits of each, else in double precision."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     are_whole = bool((np.mod(sizes, 1) == 0).all())
     fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))
@@ -73,7 +86,8 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
 
 
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
-    """Encodes values as places in a list of the distinct values: `known` ones first and in their order."""
+    """Encodes values as indices into a list of the distinct values. The list begins with the `known` values in their
+    order."""
     # Keys contain the type of a value, because True == 1 in Python although True and 1 are two values to a reader.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)
@@ -83,5 +97,5 @@ def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[objec
 
 
 def packed(values: NDArray[np.int64] | NDArray[np.float64], kind: str) -> JsonColumn:
-    """Packs numbers as the given type, such as `u1`; the caller must choose a type that holds them."""
+    """Packs numbers in the given type, such as `u1`. The caller must choose a type that holds them."""
     return {"type": kind, "data": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}

@@ -36,7 +36,7 @@ _Answer: TypeAlias = tuple[HTTPStatus, str, dict[str, str]]
 
 @dataclass
 class ServedReport:
-    """The newest version of the report, and the secrets with which a browser may read it. Thread-safe.
+    """The newest version of a served report, and the secrets that a browser needs to read it. Thread-safe.
 
     Attributes:
         page: The newest version, as HTML; empty before the first one, for which requests wait.
@@ -53,31 +53,31 @@ class ServedReport:
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
 
     def renew(self, page: str, number: int) -> None:
-        """Replaces the page, and wakes all threads that wait for a new version."""
+        """Replaces the page by a new version, and wakes all threads that wait for one."""
         with self._changed:
             self.page, self.number = page, number
             self._changed.notify_all()
 
     def first_page(self) -> str:
-        """Waits for the first page and returns it; empty if serving ends before."""
+        """Waits for the first version of the page and returns it; empty if serving ends before."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self.page) or self.number is None)
             return self.page
 
     def end(self) -> None:
-        """Wakes all waiting threads for good."""
+        """Announces that no new version will follow, and wakes all waiting threads."""
         with self._changed:
             self.number = None
             self._changed.notify_all()
 
     def number_after(self, known: int | None) -> int | None:
-        """Waits until the version's number differs from the known one, at most 20 s, and returns it."""
+        """Waits, at most 20 s, until the number of the page's version differs from `known`; returns the number."""
         with self._changed:
             self._changed.wait_for(lambda: self.number != known, _SECONDS_OF_SILENCE)
             return self.number
 
     def answer(self, target: str, host: str, cookies: str, port: int) -> _Answer:
-        """Answers a GET request with the page, or refuses it if the host or the cookie is wrong.
+        """Answers a GET request with the page; refuses the request if its host or its cookie is wrong.
 
         Args:
             target: The path with its query.
@@ -102,7 +102,7 @@ class ServedReport:
 
 
 def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[str], None]) -> None:
-    """Serves the report on the loopback interface until interrupted, and makes it again whenever a ledger has changed.
+    """Serves the report on the loopback interface until interrupted. Renews it whenever a ledger has changed.
 
     Args:
         directories: The sweeps, at least one.
@@ -126,7 +126,7 @@ def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[st
 
 @contextmanager
 def _listening(served: ServedReport, port: int) -> Iterator[str]:
-    """Runs the server in other threads; yields the URL with the token."""
+    """A context in which the server runs in other threads. Yields the URL that contains the token."""
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), _handler(served))
     except OSError as error:
@@ -172,7 +172,8 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def _tell_changes(self) -> None:
-            """Sends the number of each new version as server-sent events, until one side closes the connection."""
+            """Sends the number of each new version of the page as a server-sent event, until one side closes the
+            connection."""
             self.send_response(HTTPStatus.OK)
             for name, value in {**_HEADERS, "Content-Type": "text/event-stream"}.items():
                 self.send_header(name, value)
@@ -182,7 +183,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(f"data: {number}\n\n".encode())
 
         def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing, because requests contain the token."""
+            """Logs nothing, because requests contain the secret token."""
 
     return Handler
 

@@ -44,7 +44,7 @@ from attnsweep.workloads.interventions import INTERVENTION
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
-    """The content of a report on one sweep.
+    """Everything that the report on one sweep shows.
 
     Attributes:
         directory: The sweep.
@@ -109,33 +109,34 @@ class SweepReport:
 
     @property
     def singles(self) -> str:
-        """A sentence that says how many trainings have a single curve in the figures, and how they were chosen."""
+        """A sentence that says how many trainings have a curve of their own in the figures, and how these were
+        chosen."""
         n = sum(sample.is_by_lot and bool(sample.curve) for sample in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
 
     @property
     def of_many(self) -> str:
-        """Part of a sentence: how many trainings the quartiles of curves are computed from; empty if from all."""
+        """The clause that says how many trainings the quartiles of curves come from; empty if from all trainings."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"
 
     @property
     def fault(self) -> str | None:
-        """The fault that the self-check at the sweep's end found; `None` if there is none."""
+        """The fault that the sweep's final self-check found; `None` if it found none."""
         replays = earlier_replays(self.directory)
         return None if replays is None else replays.fault
 
     @property
     def planned(self) -> str:
-        """The number of trainings that the spec plans, as text."""
+        """The number of trainings that the spec plans, as text; `at most ...` if a rule decides it."""
         spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 
     @property
     def trainings_per_second(self) -> float | None:
-        """Trainings per second of wall time, start-up included; `None` until a run has ended normally."""
+        """The trainings per second of wall-clock time, including start-up; `None` until a run has ended normally."""
         seconds = self.directory.seconds_spent
         return self.totals.n_trainings / seconds if seconds else None
 
@@ -151,12 +152,13 @@ class SweepReport:
 
     @property
     def place(self) -> str:
-        """The sweep's directory for a command, relative to its parent folder, as reports are read on other machines."""
+        """The name of the sweep's directory for use in commands, without its parent folders, because reports are read
+        on other machines."""
         place = self.directory.place
         return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 
     def commands(self) -> list[tuple[str, str]]:
-        """Lists the next commands to type in a shell as (purpose, command)."""
+        """Lists the shell commands to try next, as (purpose, command)."""
         place = self.place
         commands = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
         commands.append(("Show the sweep's progress, also while it runs", f"attnsweep status {place}"))
@@ -177,17 +179,17 @@ class SweepReport:
 
     @property
     def example(self) -> str:
-        """The id of one training, of a stuck one if there is any."""
+        """The id of one training: of a stuck one, if there is any."""
         stuck = [share for share in self.outcomes if share.is_stuck]
         return (stuck or list(self.outcomes))[0].example
 
     def replay(self) -> str:
-        """Returns the command that replays one training."""
+        """Returns the shell command that replays one training."""
         return f"attnsweep replay {self.place} {shlex.quote(self.example)}"
 
 
 def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> SweepReport:
-    """Reads a sweep as it is now; the sweep may still be running.
+    """Reads the content of a report from a sweep as it is now. The sweep may still be running.
 
     Args:
         directory: The sweep.

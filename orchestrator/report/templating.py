@@ -6,7 +6,7 @@ from attnsweep.orchestrator.report.portable import without_folders
 
 
 def page_templates() -> Environment:
-    """Makes the environment of all page templates; an undefined name in a template raises an error."""
+    """Creates the Jinja environment of all page templates. In these, an undefined name raises an error."""
     return Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
         autoescape=True,
@@ -18,5 +18,5 @@ def page_templates() -> Environment:
 
 
 def _portable(value: object) -> object:
-    """Removes folders from plain texts; `Markup`, such as our own drawings, stays unchanged."""
+    """Removes the names of folders from plain texts. `Markup`, such as our own drawings, stays unchanged."""
     return without_folders(value) if type(value) is str else value

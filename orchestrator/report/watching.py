@@ -16,7 +16,7 @@ _LOOK_SECONDS = 2.0
 
 
 def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Callable[[Path], None]) -> None:
-    """Writes the report, and again whenever a ledger has changed, until no run of these sweeps is in progress.
+    """Writes the report, and rewrites it whenever a ledger has changed, until no run of these sweeps is in progress.
 
     Args:
         directories: The sweeps, at least one.
@@ -33,7 +33,8 @@ def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Calla
 
 
 def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
-    """Yields whether a run is in progress: at once, and then after each change of a ledger or of the running runs.
+    """Yields whether a run is in progress: once at the start, and after each change of a ledger or of the runs in
+    progress.
 
     Looks for changes every two seconds, or, if the caller takes longer to handle a change, pauses as long as the caller
     took: making a report of a large sweep takes at most half of the time.

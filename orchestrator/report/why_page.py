@@ -27,7 +27,7 @@ _LEAST_SPAN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class StuckRow:
-    """A representative training, and the number `n` of trainings that are stuck with its outcome and detail."""
+    """A stuck training that represents `n` trainings with the same outcome and detail."""
 
     name: str
     outcome: str
@@ -36,7 +36,8 @@ class StuckRow:
 
 
 def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
-    """Chooses the trainings by `RULE`; the choice is a function of the ledger's rows.
+    """Chooses the stuck trainings that the report explains, by the rule `RULE`. The choice depends only on the ledger's
+    rows.
 
     Args:
         connection: From `Ledger.connect`.
@@ -53,7 +54,7 @@ def _representative(kind: Sequence[tuple[str, str, str, int, int]]) -> StuckRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownMap:
-    """The attention map of one head, scaled to 0..1.
+    """The attention map of one head, with its weights scaled to 0..1.
 
     Attributes:
         title: The head's name, and what is measured about it.
@@ -68,11 +69,11 @@ class ShownMap:
         return len(self.cells[0]) if self.cells else 0, len(self.cells)
 
     def shade(self, value: float) -> int:
-        """Rounds a cell's value to a shade, from 0 to `N_SHADES`."""
+        """Rounds a cell's value to one of the shades 0 to `N_SHADES`."""
         return math.ceil(N_SHADES * value - 0.5)
 
     def paths(self) -> list[tuple[float, str]]:
-        """Returns for each shade except 0 its opacity, and its cells as an SVG path of unit squares."""
+        """Returns for each shade except 0 its opacity, and its cells as one SVG path of unit squares."""
         squares: dict[int, list[str]] = {}
         for y, row in enumerate(self.cells):
             for x, value in enumerate(row):
@@ -82,7 +83,7 @@ class ShownMap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhyPage:
-    """The page that explains why one training is stuck.
+    """The content of the page that explains why one training is stuck.
 
     Attributes:
         name: TRIAL/REPLICATE.
@@ -106,7 +107,7 @@ class WhyPage:
     replay: str
 
     def heights(self) -> list[tuple[int, float]]:
-        """Scales the logarithm of the loss to heights from 0 to 1; returns (step, height)."""
+        """Scales the logarithm of the loss to heights from 0 to 1. Returns (step, height) of each probe."""
         points = [(step, math.log(value)) for step, value in self.curve if value > 0]
         if not points:
             return []
@@ -115,7 +116,7 @@ class WhyPage:
         return [(step, (height - low) / span) for step, height in points]
 
     def path(self, width: int, height: int) -> str:
-        """Draws the curve as an SVG path with equally spaced probes; empty without a curve."""
+        """Draws the loss curve as an SVG path with evenly spaced probes; empty without a curve."""
         points = self.heights()
         across = width / max(len(points) - 1, 1)
         corners = " ".join(f"{at * across:.1f},{height * (1 - y):.1f}" for at, (_, y) in enumerate(points))
@@ -123,7 +124,7 @@ class WhyPage:
 
     @property
     def ends(self) -> str:
-        """The curve's first and last value, in words."""
+        """The first and the last value of the loss curve, in words."""
         if not self.curve:
             return ""
         (first, at_first), (last, at_last) = self.curve[0], self.curve[-1]
@@ -131,7 +132,7 @@ class WhyPage:
 
 
 def shown_map(title: str, weights: Sequence[Sequence[float]]) -> ShownMap:
-    """Makes a map of at most 40 x 40 cells from the absolute values of the weights, rows queries and columns keys."""
+    """Makes a map of at most 40 x 40 cells from the absolute weights. Rows are queries and columns are keys."""
     sizes = averaged_map(np.abs(np.array(weights, dtype=np.float64, ndmin=2)))
     sizes[~np.isfinite(sizes)] = 0.0
     cells = sizes / (sizes.max(initial=0.0) or 1.0)

@@ -35,7 +35,7 @@ _DAMAGE = (OSError, ValueError, TypeError, KeyError)
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint of an earlier run.
+    """A checkpoint that an earlier run has written.
 
     Attributes:
         pack: The pack's name.
@@ -49,7 +49,7 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one sweep; only its driver writes them.
+    """The checkpoints of the packs of one sweep. Only the sweep's driver writes them.
 
     Args:
         place: The sweep directory.
@@ -61,7 +61,7 @@ class Checkpoints:
         self._environments: dict[str, str | None] = {}
 
     def put(self, order: PackOrder, state: bytes) -> None:
-        """Writes a pack's state and removes its earlier checkpoint."""
+        """Writes a pack's state as a checkpoint, and removes the pack's earlier checkpoint."""
         table = pa.table(
             {
                 "trial": [[task.trial for task in order.tasks]],
@@ -78,11 +78,11 @@ class Checkpoints:
         self._files[order.pack], self._environments[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """Returns the id of the environment that trained a pack's last state; `None` if there is none known."""
+        """Returns the id of the environment that trained the last stored state of a pack; `None` if it is not known."""
         return self._environments.get(pack)
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Returns the last state of a pack; `None` if there is none, or it has been damaged since.
+        """Returns the last stored state of a pack; `None` if there is none, or if it has been damaged since.
 
         Also returns `None` if another environment trained it: a row has one environment, so the pack begins again.
 
@@ -104,7 +104,7 @@ class Checkpoints:
             self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
 
     def load(self) -> list[Saved]:
-        """Returns the checkpoints of earlier runs, and removes damaged ones.
+        """Returns the checkpoints of earlier runs, and removes those that are damaged.
 
         Raises:
             StoreError: If a file cannot be read now.

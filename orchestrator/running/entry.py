@@ -29,23 +29,26 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 Entry = Callable[[SweepDirectory], SweepDirectory]
 """Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse it; writes nothing."""
 
-_NOTHING_MORE = Extension()
-
 
 def going_on(
-    workload: Workload[Any], environment: Environment, more: Extension = _NOTHING_MORE, *, accept_drift: bool = False
+    workload: Workload[Any],
+    environment: Environment,
+    more: Callable[[SweepDirectory], Extension] = lambda _: Extension(),
+    *,
+    accept_drift: bool = False,
 ) -> Entry:
-    """Returns the entry of a run that trains: the function that derives from a sweep's record the sweep to train.
+    """Returns a function that derives the sweep to train from the stored record, with the run's environment and the
+    trials and replicates that it adds.
 
     Args:
         workload: The sweep's workload.
         environment: The environment in which the run trains.
-        more: The trials and replicates that the run adds to the sweep.
+        more: Returns the trials and replicates that the run adds to the sweep as recorded.
         accept_drift: Whether the run may train in an environment that differs from the sweep's latest.
     """
 
     def enter(directory: SweepDirectory) -> SweepDirectory:
-        entered = directory.entering(environment).extended(more)
+        entered = directory.entering(environment).extended(more(directory))
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
             _check_drift(directory, environment)
@@ -55,7 +58,8 @@ def going_on(
 
 
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """Returns the recorded sweep if it is finished: the entry of a run that only summarizes."""
+    """Returns the recorded sweep unchanged if it is finished, for a run that only summarizes it; raises an error
+    otherwise."""
     if not directory.finished:
         raise UserError(
             str(directory.place),
@@ -80,7 +84,7 @@ def _check_drift(directory: SweepDirectory, environment: Environment) -> None:
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """Returns the values that the workload records for the files that the spec names.
+    """Returns the values that the workload records for the files that a spec names, such as the files' digests.
 
     Raises:
         UserError: If a file is missing or differs from the record, or if the workload's own code fails.
@@ -92,7 +96,8 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """Returns the spec as a sweep stores it, checked against its workload, and the weights that it starts from.
+    """Returns the spec in the form in which a sweep stores it, checked against its workload, and the weights that
+    trainings start from.
 
     Args:
         spec: The spec that the user gave.
@@ -111,7 +116,7 @@ def resolved(
 
 
 def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:
-    """Refuses a sweep with a different spec, or different code of the user's. Descriptions may differ."""
+    """Raises an error if the directory's sweep has another spec, or other user code. Descriptions may differ."""
     place = directory.place
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
@@ -132,7 +137,8 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, and rows of trials that the study does not know, which would be trained twice."""
+    """Raises an error for rows of another sweep, or of trials that the study does not know: such trials would be
+    trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         other_sweeps = ", ".join(others)
@@ -147,7 +153,8 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses to train failed trainings again if a rule has used them to decide how many replicates a trial gets."""
+    """Refuses `--retry-failed` if the number of replicates follows a rule, because the rule has already counted the
+    failed trainings."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",
@@ -159,7 +166,7 @@ def check_retry(spec: Sweep) -> None:
 
 
 def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
-    """Refuses `--warm-start` for a sweep that began without it."""
+    """Refuses `--warm-start` for a sweep that has begun without it."""
     if warm_starts and not directory.warm_start:
         raise UserError(
             "--warm-start",

@@ -42,7 +42,8 @@ _LOOK_SECONDS = 0.01
 
 
 class StudyLog(BaseJournalBackend):
-    """A journal that Optuna appends to in memory; `save` makes all new entries durable in one write.
+    """The journal of Optuna's study: Optuna appends entries in memory, and `save` makes all new ones durable in one
+    write.
 
     A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit,
     so no checkpoint and no commit names a trial that was lost.
@@ -66,13 +67,15 @@ class StudyLog(BaseJournalBackend):
         self._has_failed = False
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """Returns the entries from this number on. Optuna reads each entry once, so earlier ones are dropped."""
+        """Returns the entries from number `log_number_from` on. Earlier entries are dropped, because Optuna reads each
+        entry once."""
         del self._unread[: log_number_from - self._n_read]
         self._n_read = log_number_from
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds entries in memory, in the form in which a file would return them: tuples as lists, keys as strings."""
+        """Adds entries to the journal in memory, in the form that reading them from a file gives: tuples as lists,
+        keys as strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         if self._asked is None:
@@ -81,13 +84,14 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry for the saved journal only, which Optuna's study in memory does not get."""
+        """Adds an entry to the saved journal alone; Optuna's study in memory does not get it."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """A context for one ask: its entries are saved together, or not at all if an exception leaves it."""
+        """A context for drawing one trial. Its entries are saved together, or not at all if an exception leaves the
+        context."""
         asked: list[dict[str, Any]] = []
         self._asked = asked
         try:
@@ -99,7 +103,7 @@ class StudyLog(BaseJournalBackend):
         self._unsaved += map(_line, asked)
 
     def save(self) -> None:
-        """Makes the entries so far durable. Idempotent.
+        """Makes all entries so far durable, in one write. Idempotent.
 
         Does nothing after a save that failed or was interrupted, because it is not known how much that save wrote.
         """
@@ -112,7 +116,7 @@ class StudyLog(BaseJournalBackend):
 
 
 class TrialEntries:
-    """Adds trials, their values and their ends to a sweep's journal, bypassing Optuna's study.
+    """Writes trials, their values and their ends to a sweep's journal directly, without Optuna's study.
 
     For samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The journal
     is the one that Optuna would have written, and can be opened with it. It has one study, whose id is 0, and a trial's
@@ -127,7 +131,7 @@ class TrialEntries:
         self._texts: dict[BaseDistribution, str] = {}
 
     def create(self, drawn: Mapping[str, Scalar], distributions: Mapping[str, BaseDistribution]) -> None:
-        """Adds a running trial with its drawn values. It gets the next number."""
+        """Adds a running trial with its drawn values to the journal. The trial gets the next number."""
         self._add(
             Operation.CREATE_TRIAL,
             study_id=0,
@@ -138,7 +142,7 @@ class TrialEntries:
         )
 
     def end(self, trial: int, state: TrialState, values: Sequence[float] | None) -> None:
-        """Records a trial's final state and values."""
+        """Records a trial's final state and values in the journal."""
         self._add(
             Operation.SET_TRIAL_STATE_VALUES,
             trial_id=trial,
@@ -166,7 +170,7 @@ class TrialEntries:
 
 
 class JournalFile:
-    """The journal as a file that Optuna's `JournalFileBackend` can read, also while it is being written.
+    """The study's journal as a file, which Optuna's `JournalFileBackend` can read even while it is being written.
 
     A kill or a full disk can leave an incomplete line or ask at the end. `load` cuts it off: nothing that depends on it
     has been written. `optuna-dashboard` may add entries too: the file lock separates them from ours, and the seal of
@@ -211,7 +215,8 @@ class JournalFile:
             self._n_bytes += len(content)
 
     def _pass_notes(self, file: BinaryIO) -> None:
-        """Moves to the end of the file, past any notes that a user has added with `optuna-dashboard`."""
+        """Moves to the end of the file, past notes that a user has added with `optuna-dashboard`; raises an error for
+        any other change."""
         is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
         file.seek(self._n_bytes)
         added = file.read()
@@ -254,7 +259,8 @@ def _now() -> str:
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """Holds the lock of a journal's file, which `optuna-dashboard` takes too: a link beside it, `study.journal.lock`.
+    """A context that holds the lock of a journal's file: a link named `study.journal.lock`, which `optuna-dashboard`
+    uses too.
 
     Optuna's own class is not used, because it takes the lock's age from the file behind the link. So it waits forever
     for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or had

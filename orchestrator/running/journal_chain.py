@@ -17,20 +17,22 @@ _NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "syst
 
 
 class Chain:
-    """The running digest of a journal's lines, which are given without their line ends."""
+    """The running digest of a journal's lines, from which their seals are made. Lines are given without their line
+    ends."""
 
     def __init__(self) -> None:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of this sweep, a JSON object. Returns the line with its seal."""
+        """Adds a line of this sweep (a JSON object) to the digest. Returns the line with its seal."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
         return f'{body},"chain":"{seal}"}}'
 
     def follow(self, line: bytes) -> bool | None:
-        """Adds a line that was read. Returns whether its seal is right; `None` if it has none."""
+        """Adds a line that was read to the digest. Returns whether the line's seal is right; `None` if it has no
+        seal."""
         match = _SEAL.search(line)
         if match is None:
             self._since.update(line + b"\n")
@@ -50,7 +52,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The result of checking the seals of all lines of a journal.
+    """The result of checking the seals of all lines of a journal. A seal is a digest of the lines so far.
 
     Attributes:
         chain: The digest after the last line.
@@ -70,7 +72,7 @@ class Seals:
 
 
 def read_seals(lines: Iterable[bytes]) -> Seals:
-    """Checks the seals of a whole journal."""
+    """Checks the seals (chained digests) of all lines of a journal."""
     chain, n_lines, last = Chain(), 0, 0
     n_sealed, broken, foreign = 0, [], []
     for n_lines, line in enumerate(lines, start=1):
@@ -85,7 +87,8 @@ def read_seals(lines: Iterable[bytes]) -> Seals:
 
 
 def is_note(line: bytes) -> bool:
-    """Returns whether an entry changes nothing but attributes, and so does not change how Optuna numbers the trials."""
+    """Returns whether an entry changes attributes alone. Such an entry does not change how Optuna numbers the
+    trials."""
     try:
         entry = json.loads(line)
     except ValueError:

@@ -34,7 +34,7 @@ _OPENING = f'"system_attr":{{"{_WRITER}":'
 
 @dataclass(frozen=True)
 class Pieces:
-    """A journal as it was read from its pieces.
+    """The content of a journal in an object store, as it was read from its objects ("pieces").
 
     Attributes:
         lines: The journal's lines.
@@ -54,7 +54,7 @@ class Pieces:
 
 
 class JournalPieces:
-    """The journal of a sweep in an object store, for the sweep's only writer.
+    """The journal of a sweep in an object store, stored in pieces; used by the sweep's only writer.
 
     Args:
         prefix: The sweep's place.
@@ -69,7 +69,8 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Adds a first line of this writer and returns all lines. Until then, a predecessor may still add pieces."""
+        """Adds a first line of this writer, and returns all lines of the journal. Before this call, a predecessor may
+        still add pieces."""
         opening = json.dumps(_opening(), separators=(",", ":"))
         while True:
             journal = read_pieces(self._prefix, self._folder)
@@ -87,7 +88,7 @@ class JournalPieces:
             raise self._taken(self._number)
 
     def _create(self, lines: list[str]) -> bool:
-        """Creates the next piece. Returns `False` if another writer has."""
+        """Creates the journal's next piece. Returns `False` if another writer has created it."""
         self._number += 1
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
@@ -123,7 +124,7 @@ class JournalPieces:
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
-    """Reads a journal, also while a writer adds pieces and joins them.
+    """Reads a journal from its pieces, even while a writer adds and joins pieces.
 
     Raises:
         UserError: If a piece is missing or damaged. The error names the piece.
@@ -140,8 +141,8 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns pieces that processes without the sweep's lock have added: a joined piece covers their numbers, but their
-    lines are not in the journal."""
+    """Returns the pieces that processes without the sweep's lock have added. Their numbers belong to a joined piece,
+    which lacks their lines."""
     texts = _texts(prefix, folder, journal.passed)
     journal_lines = set(journal.lines)
     return [name for name, text in texts.items() if not journal_lines.issuperset(_lines(text))]
@@ -219,7 +220,8 @@ def _joined(number: int) -> str:
 
 
 def _opening() -> dict[str, object]:
-    """Returns an entry that identifies one writer. Optuna ignores attributes of a study that does not exist."""
+    """Returns a journal entry that identifies one writer. Optuna ignores the entry, because its study does not
+    exist."""
     return {
         "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
         "worker_id": "attnsweep",

@@ -59,18 +59,20 @@ _ASK_SECONDS = 0.05
 
 
 class Follower(Protocol):
-    """An observer of the loop, such as the progress display or the MLflow projection."""
+    """Interface of an observer of the sweep's loop, such as the progress display or the MLflow projection."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows have reached the ledger and the study has the values of trials that they complete."""
+        """Called after rows were added to the ledger, and the values of trials that they complete were reported to the
+        study."""
 
     def trial_told(self, trial: int) -> None:
-        """Called when all trainings of a trial are in the ledger and the study has got its value."""
+        """Called when all trainings of a trial are in the ledger and the trial's value has been reported to the
+        study."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an earlier run has left.
+    """The trials and trainings that an earlier run of the sweep has left.
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.
@@ -87,13 +89,13 @@ class Found:
 
 @dataclass
 class _UnderWay:
-    """A pack that was given to a trainer: the type of the trainer's accelerator, and its last report."""
+    """A pack in training: the type of the trainer's accelerator, and the trainer's last report on the pack."""
 
     accelerator: str
     reached: Progress | Probed | None = None
 
     def shown(self, order: PackOrder) -> PackUnderWay:
-        """Returns the pack as `attnsweep status` shows it."""
+        """Returns the pack in the form that `attnsweep status` shows."""
         return PackUnderWay(
             pack=order.pack,
             n_trainings=len(order.tasks),
@@ -105,7 +107,7 @@ class _UnderWay:
 
 
 class SweepLoop:
-    """Runs one sweep to its end.
+    """The main loop of a sweep: draws trials, gives packs to trainers, and commits rows, until the sweep's end.
 
     Args:
         directory: The sweep.
@@ -151,11 +153,11 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep, with the environments that have trained so far."""
+        """The sweep's directory record, including all environments that have trained so far."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
-        """Continues from an earlier run, or begins if there was none.
+        """Continues from where an earlier run stopped, or begins if there was none.
 
         Args:
             rows: All rows of the ledger's `trainings`.
@@ -169,7 +171,7 @@ class SweepLoop:
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent or `should_stop` returns `True`; then unfinished packs are handed back.
+        """Trains until the budget is spent or `should_stop` returns `True`. Then trainers hand unfinished packs back.
 
         Args:
             should_stop: Called about twice a second.
@@ -191,11 +193,11 @@ class SweepLoop:
 
     @property
     def n_asked(self) -> int:
-        """Number of trials asked for so far, including by earlier runs."""
+        """The number of trials drawn so far, including those of earlier runs."""
         return self._study.n_asked
 
     def under_way(self) -> list[PackUnderWay]:
-        """Returns the packs in training."""
+        """Returns the packs in training, as `attnsweep status` shows them."""
         return [self._under_way[order.pack].shown(order) for order in self._pool.running]
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
@@ -224,7 +226,7 @@ class SweepLoop:
 
     @property
     def _n_to_ask(self) -> int:
-        """Number of trials that may still be asked for."""
+        """The number of trials that may still be drawn."""
         return self._study.n_left if self._may_ask else 0
 
     @property
@@ -233,12 +235,13 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """Trainings per trainer that are queued, under way or to come; a new trial counts with its first replicates."""
+        """The trainings per trainer that are queued, in training or still to come. A trial that is still to be drawn
+        counts with its first replicates."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs to idle trainers. Returns whether time ran out while it asked for trials."""
+        """Gives packs to idle trainers, drawing trials as needed. Returns whether the time for drawing ran out."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.accelerator
@@ -260,12 +263,13 @@ class SweepLoop:
         return False
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine to train a pack: if possible, one on which the pack has begun."""
+        """Returns the type of machine that should train a pack: if possible, one on which the pack was begun."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         return begun if begun is not None and begun in self._pool.idle_machines else self._pool.machine
 
     def _environment_on(self, machine: str) -> str | None:
-        """Returns the id of the environment on a type of machine. It is recorded before any row names it."""
+        """Returns the id of the environment on a type of machine. The environment is recorded before any row refers to
+        it."""
         if machine not in self._environments:
             latest = self._directory.environments.get(self._directory.environment or "")
             on_machine = latest and latest.on(machine)
@@ -278,7 +282,7 @@ class SweepLoop:
         return self._environments[machine]
 
     def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
-        """Asks for trials until the backlog holds a full pack or none is left. Returns `False` if time ran out
+        """Draws trials until the backlog holds a full pack or no trial is left. Returns `False` if the time ran out
         first."""
         while self._n_to_ask and not self._plan.backlog.has_full_pack(sizer, self._fair_share):
             self._trials.ask(self._trials_per_pack)
@@ -287,7 +291,8 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Asks for as many trainings as are under way, so that trainers whose packs end together need not wait.
+        """Draws trials in advance, as many trainings as are being trained, so that trainers whose packs end together
+        need not wait.
 
         While trainers start, it asks for a first pack. It asks for none if trials depend on earlier results, or if the
         budget is a time.
@@ -367,7 +372,7 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Commits the packs that have ended, unless they may wait for further ones. Returns whether it did.
+        """Commits the packs that have ended, unless they may wait for others. Returns whether it committed any.
 
         Args:
             is_asking: Whether trainers wait for trials.
@@ -391,7 +396,7 @@ class SweepLoop:
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
-        """Writes the rows of packs as one fragment of the ledger, then reports the trials that they complete."""
+        """Writes the rows of packs to the ledger as one fragment, then reports the trials that these rows complete."""
         self._writer.confirm()
         # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
         self._study.save()

@@ -7,11 +7,11 @@ from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 
 
 class Measured(Protocol):
-    """Speeds that an earlier run has measured."""
+    """Interface of measurements that an earlier run has made for one shape: speeds, and the largest pack size."""
 
     @property
     def rates(self) -> Mapping[int, float]:
-        """Training steps per second, summed over lanes, by pack size."""
+        """The measured training steps per second, summed over lanes, by pack size."""
 
     @property
     def limit(self) -> int:
@@ -19,7 +19,8 @@ class Measured(Protocol):
 
 
 class PackSizer:
-    """Finds the pack size that trains one shape fastest: doubles the size while that trains more steps per second.
+    """Finds the pack size at which trainings of one shape run fastest. It doubles the size as long as this raises the
+    steps per second.
 
     On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs
     predicts the largest pack that fits; a size that did not fit is halved.
@@ -48,11 +49,11 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether any speed or limit was measured."""
+        """Whether any speed or any limit of the size was measured."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
-        """Returns the size of the next pack.
+        """Returns the number of trainings that the next pack should have.
 
         Args:
             fair_share: Trainings left per trainer: with a larger pack, another trainer would have no work.
@@ -65,7 +66,7 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a trained pack, if the pack had the wanted size.
+        """Records the speed of a trained pack, unless the pack's size is not the one to measure now.
 
         Args:
             n_lanes: The pack's number of lanes.
@@ -84,11 +85,11 @@ class PackSizer:
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
-        """Records that a pack of this size did not fit into memory; no later pack is as large."""
+        """Records that a pack of this size did not fit into memory. No later pack is that large."""
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
-        """Limits the size of packs to the memory that is available."""
+        """Limits the size of later packs by the peak memory of the packs so far and the memory that is free."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
         # If only one pack width was measured, all of its memory is assumed to grow with the number of lanes.

@@ -34,7 +34,7 @@ _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Measured(Record):
-    """Measurements of one shape on one type of accelerator.
+    """The speeds that were measured for one shape on one type of accelerator, and the largest pack size.
 
     Attributes:
         rates: Training steps per second by pack size; a size that gained too little has the rate of a smaller one.
@@ -45,12 +45,13 @@ class Measured(Record):
     limit: _Size
 
     def without_limit(self) -> "Measured":
-        """Returns a copy for a machine whose memory is not known to be short."""
+        """Returns a copy whose pack size is limited only by default, for a machine where packs have not run out of
+        memory."""
         return self.model_copy(update={"limit": max(PackSizer.largest, *self.rates)})
 
 
 class _Kept(Record):
-    """The content of `pack_sizes.json`: measurements by the type of accelerator, then by the shape as JSON."""
+    """The content of `pack_sizes.json`: measurements by type of accelerator, then by shape (as JSON)."""
 
     sizes: Mapping[str, Mapping[str, Measured]]
 
@@ -62,7 +63,7 @@ _Sizes: TypeAlias = Mapping[str, Mapping[str, Measured]]
 
 
 def sizes_of_user(workload: str, engine: Engine) -> Path | None:
-    """Returns the folder with the sizes that this user's sweeps of a workload found on machines like this one.
+    """Returns the folder of pack sizes that this user's sweeps of a workload found on machines like this one.
 
     Returns `None` if the user has no home.
     """
@@ -80,7 +81,8 @@ def _processor() -> str:
 
 
 class PackSizes:
-    """The pack sizers of a sweep. They begin with measurements of its earlier runs, or else of the user's other sweeps.
+    """The pack sizers of a sweep, one per shape and accelerator. They start from the sweep's earlier measurements, else
+    from the user's other sweeps.
 
     Args:
         fixed: The size of all packs; `None` searches for one and stores it.
@@ -98,7 +100,7 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Returns the sizers of a sweep. `learns` says whether its sampler learns from results."""
+        """Makes the pack sizers of a sweep. `learns` says whether the sweep's sampler learns from results."""
         spec = directory.spec
         # Pack sizes measured in other sweeps are not used in two cases: draws of a sampler that learns must not depend
         # on other sweeps, and pruning needs other sizes.
@@ -108,7 +110,7 @@ class PackSizes:
         return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        """Returns the sizer of packs of a shape on a type of accelerator."""
+        """Returns the sizer for packs of one shape on one type of accelerator."""
         sizer = self._sizers.get((accelerator, shape))
         if sizer is None:
             earlier = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
@@ -118,11 +120,11 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Counts training steps, summed over lanes."""
+        """Adds training steps, summed over lanes, to the count of this run."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
-        """Writes the measurements of this run, if any size is new. A failure to write is ignored."""
+        """Writes this run's measurements, if they include a new size. A failure to write is ignored."""
         if self._fixed:
             return
         sizes = self._with_measured(self._kept)
@@ -131,7 +133,7 @@ class PackSizes:
             _KEPT.write_passing(self._place, _Kept(sizes=sizes))
 
     def save_for_user(self) -> None:
-        """Writes this run's measurements for the user's later sweeps, if the run has trained for long enough.
+        """Stores this run's measurements for the user's later sweeps, if the run has trained long enough.
 
         Limits are left out, because a later sweep may find more free memory.
         """
@@ -157,13 +159,13 @@ class PackSizes:
 
 
 def _read(place: Place) -> _Sizes:
-    """Returns the measurements of earlier runs; none if they cannot be read."""
+    """Reads the measurements of earlier runs; returns none if they cannot be read."""
     kept = _KEPT.read_if_sound(place)
     return kept.sizes if kept else {}
 
 
 def _sizes_in(kept: _Sizes) -> object:
-    """Returns everything but the rates, which change with every pack."""
+    """Returns the measured sizes and limits without the speeds, for comparison: speeds change with every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

@@ -39,7 +39,7 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 def is_commit_due(
     ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
 ) -> bool:
-    """Returns whether packs that have ended are to be committed now.
+    """Returns whether the packs that have ended should be committed now.
 
     Args:
         ended: The packs, at least one.
@@ -54,7 +54,7 @@ def is_commit_due(
 
 
 class Backlog:
-    """Trainings that wait for a trainer, by shape, because only trainings of one shape may share a pack.
+    """Trainings that wait for a trainer, grouped by shape, because only trainings of one shape can share a pack.
 
     Args:
         keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
@@ -82,7 +82,8 @@ class Backlog:
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """Removes and returns the trainings of the next pack, oldest first, of the shape with the most waiting.
+        """Removes and returns the trainings of the next pack: the oldest ones of the shape with the most waiting
+        trainings.
 
         Args:
             sizer: Returns the sizer of packs of a shape.
@@ -99,7 +100,8 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """Removes and returns the trainings with these (trial, replicate), in order; `None` if any is not waiting."""
+        """Removes and returns the trainings with the given (trial, replicate), in that order; `None` if any of them is
+        not waiting."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None
@@ -112,7 +114,8 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns the largest number of trainings, at most `n_lanes`, that ends with a whole trial."""
+        """Returns the largest number of trainings, up to `n_lanes`, that leaves no trial divided between this pack and
+        a later one."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
@@ -123,7 +126,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Fail:
-    """Action: record the only training of a pack as failed."""
+    """An action for the loop: record the pack's only training as failed."""
 
     order: PackOrder
     error: str
@@ -133,21 +136,21 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """Action: remove the checkpoint of a pack that does not go on as it was."""
+    """An action for the loop: remove the checkpoint of a pack that will not be continued from it."""
 
     pack: str
 
 
 @dataclass(frozen=True)
 class Shrink:
-    """Action: make no pack of this shape as large as this one again, because its memory ran out."""
+    """An action for the loop: make later packs of this shape smaller than this pack, because its memory ran out."""
 
     order: PackOrder
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Action: end the sweep with this error."""
+    """An action for the loop: end the sweep with this error."""
 
     reason: str
 
@@ -156,7 +159,8 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 
 
 class SweepPlan:
-    """Decides which pack is trained next, and whether a returning pack is continued, split, or recorded as failed.
+    """Decides which pack is trained next, and whether a pack that comes back is continued, split, or recorded as
+    failed.
 
     Args:
         backlog: The trainings that wait.
@@ -177,11 +181,11 @@ class SweepPlan:
 
     @property
     def has_work(self) -> bool:
-        """Whether any training waits, in a pack or in the backlog."""
+        """Whether any training waits, in a returned pack or in the backlog."""
         return bool(self._again or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues the checkpointed packs of an earlier run, and removes their trainings from the backlog.
+        """Queues the packs that an earlier run has checkpointed, and removes their trainings from the backlog.
 
         A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
         are not in the backlog.
@@ -203,35 +207,37 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Returns the number of trainings per trainer that are queued, under way or still to come."""
+        """Returns the number of trainings per trainer that are queued, in training or still to come."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:
-        """Removes and returns the pack that has waited longest to be trained again; `None` if none waits."""
+        """Removes and returns the pack that has waited longest to be continued; `None` if none waits."""
         return self._again.pop(0) if self._again else None
 
     def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
-        """Takes a pack from the backlog; `None` if no training waits."""
+        """Takes trainings from the backlog as a new pack; `None` if no training waits."""
         tasks = self.backlog.take_pack(sizer, fair_share)
         if not tasks:
             return None
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Records durable progress of a pack, which resets the counts of lost trainers of the pack and the run."""
+        """Records that a pack's progress is durable. This resets the counts of lost trainers, both the pack's and the
+        run's."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 
     def handed_back(self, order: PackOrder) -> None:
-        """Queues a pack to continue from its last checkpoint."""
+        """Queues a pack that a trainer handed back, to be continued from its last checkpoint."""
         self._again.append(replace(order, checkpoint=None))
 
     def trained(self, order: PackOrder) -> None:
-        """Records that a pack has ended."""
+        """Records that a pack has been trained to its end."""
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """Handles an exception of a pack: it is split until the faulty lane is alone, whose training then fails."""
+        """Handles an exception of a pack: splits the pack until the faulty training is alone, which is then recorded
+        as failed."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]
@@ -241,7 +247,7 @@ class SweepPlan:
         return [*shrink, *failed]
 
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
-        """Handles a pack that has lost its trainer. The cause may be the machine or the pack itself."""
+        """Handles a pack whose trainer has died. The cause may be the machine or the pack itself."""
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
         if (n := self._n_losses_in_a_row) > MAX_LOSSES_IN_A_ROW + 4 * n_trainers:
@@ -255,7 +261,7 @@ class SweepPlan:
         return []
 
     def _split(self, order: PackOrder) -> Forget:
-        """Queues both halves of a pack, each from its start."""
+        """Queues the two halves of a pack, which both begin from their start."""
         self._losses.pop(order.pack, None)
         half = len(order.tasks) // 2
         self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))

@@ -28,7 +28,7 @@ _CELL_SECONDS = 0.25
 
 
 class _TwoLines(Progress):
-    """The bar with a line of text below it, because one line of 80 columns is too short for both."""
+    """A progress bar with a line of text below it, because one line of 80 columns is too short for both."""
 
     words = ""
 
@@ -40,8 +40,8 @@ class _TwoLines(Progress):
 
 
 class _Cell:
-    """An output of a notebook's cell that is redrawn in place. Rich would need ipywidgets for that, whose output is
-    lost when the notebook is saved."""
+    """An output of a notebook cell that is redrawn in place without ipywidgets, whose output is lost when the notebook
+    is saved."""
 
     def __init__(self, bar: Progress) -> None:
         # IPython is imported only here, because attnsweep does not depend on IPython.
@@ -58,7 +58,7 @@ class _Cell:
 
 
 class ProgressDisplay:
-    """Shows trials, trainings, outcomes, trainings per second and the time left.
+    """Displays a sweep's progress: trials, trainings, outcomes, trainings per second and the time left.
 
     Args:
         console: The console to write to. A terminal or a notebook's cell gets a live bar, any other gets plain lines.
@@ -110,7 +110,7 @@ class ProgressDisplay:
         self._draw_cell(at_once=True)
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Counts rows that have reached the ledger."""
+        """Counts rows that were added to the ledger."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
             # All trials have been reported, so no trial needs further replicates and the total number of trainings is
@@ -129,7 +129,7 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes and, every few seconds and at the end, computes the stuck rate with its interval."""
+        """Counts outcomes. Every few seconds, and at the end, it also computes the stuck rate with its interval."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -155,7 +155,7 @@ class ProgressDisplay:
             self._to_close.append(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
-        """Shows that the sweep is alive; without a live bar, prints a line at intervals.
+        """Shows that the sweep is alive. Without a live bar it prints a line at intervals.
 
         Args:
             waiting_for: What the sweep waits for before any pack can train; empty if it waits for nothing.
@@ -187,7 +187,7 @@ class ProgressDisplay:
         return f"trials {self._n_told}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """Returns the text after the counts. Until a pack has ended, it describes only packs."""
+        """Returns the text below the progress bar: the stuck rate, the packs in training, and the outcomes so far."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         return "  ".join(part for part in (self._stuck, self._packs, outcomes) if part)
 
@@ -197,7 +197,7 @@ class ProgressDisplay:
 
 
 def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:
-    """Returns a callback that takes the numbers of trials logged and to log, and prints a line at intervals."""
+    """Returns a callback `(n_logged, n_missing)` that prints at intervals how many trials have been logged."""
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:

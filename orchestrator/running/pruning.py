@@ -14,7 +14,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class Pruning:
-    """Reports the values of trials to the study's pruner, and returns the trainings that its decisions end.
+    """Reports the values of trials to the study's pruner, and stops trainings as the pruner decides.
 
     The value of a trial at a step is the objective over all of its trainings at this step; a training that has ended
     keeps its last value for later steps. A trial is decided only while all its trainings are under way, so that all of
@@ -37,7 +37,7 @@ class Pruning:
         self._closed: set[int] = set()
 
     def begin(self, rows: pa.Table) -> None:
-        """Continues from an earlier run: trials that have ended in the study, or have rows, are not decided.
+        """Continues from an earlier run. Trials that have ended in the study, or have rows, are not pruned any more.
 
         Args:
             rows: All rows of the ledger's `trainings`.
@@ -47,7 +47,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Returns the order for a trainer: it waits at probes, and does not train pruned trials beyond their step."""
+        """Returns the pack's order for a trainer with the pruner's instructions: wait at probes, and end pruned trials
+        at their step."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -55,7 +56,8 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Returns the positions in the pack of the trainings that must end at this probe, or should have before."""
+        """Returns the positions in the pack of the trainings that must end at this probe or should have ended
+        before."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)
@@ -71,19 +73,20 @@ class Pruning:
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """Returns the work of a pack in training steps, for choosing pack sizes; pruned trainings count in full."""
+        """Returns the work of a pack in training steps, for choosing pack sizes. Pruned trainings count with all their
+        steps."""
         if not self._is_on:
             return trained.lane_steps
         return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
-        """Excludes trials from further decisions, because some of their trainings have ended for good."""
+        """Excludes trials from further pruning, because some of their trainings have ended for good."""
         for trial in trials:
             self._closed.add(trial)
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        """Reports the value of a trial at a step to the study, if all trainings have reached the step."""
+        """Reports a trial's value at a step to the study, once all trainings of the trial have reached this step."""
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:

@@ -36,7 +36,7 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Replays a hundredth of a finished sweep's trainings, 2 to 1,000 of them, and records how they ended.
+    """Replays 1% of a finished sweep's trainings, at least 2 and at most 1,000, and records whether they end as before.
 
     Args:
         directory: The sweep.
@@ -95,13 +95,14 @@ def replay_some(
 
 
 def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
-    """Returns the packs whose type of machine the pool lacks; none before any trainer has started."""
+    """Returns the packs whose type of machine the pool does not have, so they cannot be replayed; none before any
+    trainer has started."""
     machines = pool.machines
     return [order for order in waiting if machines and order.machine not in (None, *machines)]
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first pack that an idle trainer can train on the same type of machine as before."""
+    """Returns the first pack that an idle trainer can replay on the type of machine that trained it before."""
     idle = pool.idle_machines
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
@@ -109,7 +110,8 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Returns the packs, those that take longest first. A pack has the id of its first training as its name.
+    """Groups the trainings to replay into packs; those that take longest come first. A pack is named after its first
+    training.
 
     Args:
         tasks: The trainings by id.

@@ -57,7 +57,7 @@ from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.promise import take_promise
 from attnsweep.orchestrator.storage.replays import Replays, earlier_replays
@@ -79,7 +79,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
-_PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
+PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store can look taken after its driver was killed, with a margin."""
 _LOOK_SECONDS = 5.0
 _SHOW_SECONDS_PER_TRAINER = 2.5e-4
@@ -182,7 +182,7 @@ def run_sweep(
 def _engine(
     whole: SweepDirectory | None, spec: Sweep, workload: Workload[Any], resources: Resources, console: Console
 ) -> EngineChoice:
-    """Returns the engine of a new sweep, or of all shards of one that has begun."""
+    """Chooses the engine of a new sweep, or takes the recorded engine of a sweep whose first shard has begun."""
     if whole is not None:
         return EngineChoice(whole.engine, whole.engine_reason)
     return engine_for(spec, workload, resources.engine, console)
@@ -198,7 +198,7 @@ def run_or_resume(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a sweep, or continues it if its directory already holds it, so that a scheduler can repeat the command.
+    """Runs a sweep, or continues it if the directory already holds it, so that a scheduler can repeat the same command.
 
     A finished sweep is summarized again without Ray, whatever code is installed by now. A driver that was killed on
     another machine may still hold the sweep's lock; this waits some minutes for it to expire.
@@ -226,10 +226,10 @@ def run_or_resume(
         # The user has just given the same code files again, so the code counts as trusted.
         trust(code.sha256, console.print)
     if not directory.finished:
-        return resume_sweep(directory.place, resources, console, patience=_PREDECESSOR_SECONDS)
+        return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
     tracking_uri()
     with open_resources(Resources(local=True)) as start_pool:
-        return _Session(resources, console, _PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
+        return _Session(resources, console, PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
 
 
 def resume_sweep(
@@ -241,9 +241,10 @@ def resume_sweep(
     patience: float = 0.0,
     more_trials: int = 0,
     more_replicates: int = 0,
+    replicates: int = 0,
     retry_failed: bool = False,
 ) -> Summary:
-    """Continues an interrupted sweep, or summarizes a finished one again.
+    """Continues an interrupted sweep; a finished one is only summarized again.
 
     Args:
         where: The sweep directory.
@@ -253,6 +254,8 @@ def resume_sweep(
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to every trial. Trials that have ended keep the value that the study has
             recorded.
+        replicates: Replicates that every trial is to have at least, instead of `more_replicates`. Those that another
+            process has added meanwhile are not added again.
         retry_failed: Whether to train failed trainings again. Trials that have ended keep the value that the study has
             recorded.
 
@@ -264,7 +267,12 @@ def resume_sweep(
     session = _Session(resources, console or PlainConsole(stderr=True), patience, retry_failed=retry_failed)
     tracking_uri()
     directory = SweepDirectory.open(where)
-    if more_trials or more_replicates:
+
+    def more(found: SweepDirectory) -> Extension:
+        there = found.spec.replicates
+        return Extension(more_trials, max(more_replicates, replicates - there if isinstance(there, int) else 0))
+
+    if more(directory):
         refuse_extension(directory)
     if retry_failed:
         check_retry(directory.spec)
@@ -274,11 +282,11 @@ def resume_sweep(
             directory, partial(resume_shard, retry_failed=retry_failed), session.console, everything=retry_failed
         )
     workload = load_workload_of(directory)
-    more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
+    environment = Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
     spec = enter(directory).spec
     check_unchanged(directory, pinned(workload, spec))
-    if more or retry_failed or not directory.finished:
+    if more(directory) or retry_failed or not directory.finished:
         check_starts(Sample.of(spec, workload))
     processes.start_ahead()
     ahead = Ahead.of(
@@ -293,7 +301,7 @@ def resume_sweep(
 
 @dataclass(frozen=True)
 class _OpenSweep:
-    """A sweep whose ledger and study only this process writes.
+    """A sweep whose ledger and study are open for writing by this process alone.
 
     Attributes:
         recorded: The sweep as recorded.
@@ -309,7 +317,8 @@ class _OpenSweep:
     rows: pa.Table
 
     def record(self) -> None:
-        """Records this run's changes, once nothing can refuse the run any more, so a refusal changes nothing."""
+        """Writes this run's changes to the sweep's record. It is called after all checks, so that a refused run
+        changes nothing."""
         self.writer.confirm()
         self.recorded.record_as(self.directory)
         if self.retries_failed:
@@ -317,7 +326,7 @@ class _OpenSweep:
 
     @property
     def is_more(self) -> bool:
-        """Whether this run adds trials or replicates to the sweep, or retries failed trainings."""
+        """Whether this run adds trials or replicates to the sweep, or trains failed trainings again."""
         return self.directory.spec != self.recorded.spec or self.retries_failed
 
     @property
@@ -327,7 +336,7 @@ class _OpenSweep:
 
 @dataclass
 class _Session:
-    """One run of a sweep and its progress.
+    """One run of a sweep, from opening its directory to its summary.
 
     Attributes:
         resources: What the run uses: trainers, engine, pack size.
@@ -355,7 +364,7 @@ class _Session:
 
     @property
     def seconds_to_end(self) -> float | None:
-        """Seconds that ending may take; `None` for no limit, if the sweep has ended by itself."""
+        """The seconds that ending the run may take; `None` (no limit) if nobody stopped the run."""
         return None if self.finished and not self.stop.requested else self.stop.seconds_left
 
     def run(
@@ -382,7 +391,7 @@ class _Session:
         except KeyboardInterrupt:
             # This KeyboardInterrupt comes from a second Ctrl-C, or from a Ctrl-C before the sweep starts or while it
             # ends. No summary is printed.
-            self.console.print(how_to_continue(as_argument(directory.place)), soft_wrap=True, markup=False)
+            self.console.print(how_to_continue(directory), soft_wrap=True, markup=False)
             raise
 
     @contextmanager
@@ -402,15 +411,15 @@ class _Session:
             yield _OpenSweep(recorded, directory, workload, study, writer, rows)
 
     def _retrying(self, directory: SweepDirectory, rows: pa.Table) -> tuple[SweepDirectory, pa.Table]:
-        """Returns the sweep with its failed trainings queued again, and the rows of all other trainings."""
+        """Returns the sweep with its failed trainings queued again, and the rows of all its other trainings."""
         failed = rows.filter(IS_FAILED)
         self.console.print(f"{failed.num_rows:,} failed trainings to train again", markup=False)
         names = zip(failed["trial"].to_pylist(), failed["replicate"].to_pylist(), strict=True)
         return directory.retrying(names), rows.filter(~IS_FAILED)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
-        """Opens the ledger. If another process holds it, waits until it is released or its holder is found to be
-        dead."""
+        """Opens the ledger for writing. If another process holds the lock, waits until the lock is released or its
+        holder is found dead."""
         until = self.began + self.patience
         is_said = False
         while True:
@@ -441,7 +450,8 @@ class _Session:
         return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
 
     def _train_to_end(self, sweep: _OpenSweep, start_pool: StartPool, at_last: ExitStack) -> Projection:
-        """Trains until the budget is spent or the user stops it, then closes everything in reverse order of opening.
+        """Trains until the budget is spent or the user stops the run. Then closes everything, in the reverse order of
+        opening.
 
         Args:
             sweep: The sweep.
@@ -492,7 +502,7 @@ class _Session:
         return projection
 
     def _end_run(self, sweep: _OpenSweep, beacon: Beacon) -> None:
-        """Makes the study durable and records the run, unless another process has taken over the sweep."""
+        """Makes the study durable and records the end of the run, unless another process has taken over the sweep."""
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self.finished, seconds=self.seconds)
@@ -510,7 +520,7 @@ def _print_found(console: Console, state: Found) -> None:
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:
-    """Shows the state of the sweep on the console, and writes it for `attnsweep status`."""
+    """Shows the sweep's state on the console, and writes it to a file for `attnsweep status`."""
     waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)

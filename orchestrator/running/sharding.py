@@ -24,7 +24,8 @@ _PATIENCE_SECONDS, _LOOK_SECONDS = 30.0, 0.1
 
 
 def check_divisible(spec: Sweep, shard: Shard) -> None:
-    """Refuses to divide a sweep whose trials depend on each other, or on something that drivers would have to share.
+    """Refuses to divide a sweep among drivers if its trials depend on each other, or on anything that drivers would
+    have to share.
 
     Raises:
         UserError: If the sweep cannot be divided, with the reason.
@@ -53,7 +54,7 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
 
 
 def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """Returns the divided sweep in a directory, as its first driver has recorded it; `None` if there is none yet.
+    """Returns the divided sweep that a first driver has recorded in a directory; `None` if none is recorded yet.
 
     Raises:
         UserError: If the directory holds another sweep, or the same sweep with another number of shards.
@@ -82,7 +83,7 @@ def begin_shard(
     environment: Environment,
     create: Callable[[PlaceName, int, Shard | None], SweepDirectory],
 ) -> SweepDirectory:
-    """Makes the directory of a shard, and the directory of the sweep if no other driver has made it.
+    """Creates the directory of a shard, and that of the whole sweep unless another driver has created it.
 
     Args:
         where: The sweep's directory.
@@ -120,7 +121,7 @@ def begin_shard(
 
 
 def refuse_whole(directory: SweepDirectory) -> None:
-    """Refuses to run a divided sweep as if it had one driver.
+    """Refuses to run a sweep that is divided into shards as if it had one driver.
 
     Raises:
         UserError: If the sweep has shards.
@@ -136,7 +137,7 @@ def refuse_whole(directory: SweepDirectory) -> None:
 
 
 def refuse_extension(directory: SweepDirectory) -> None:
-    """Refuses to add trials or replicates to a divided sweep or to one of its shards.
+    """Refuses to add trials or replicates to a divided sweep or to a shard.
 
     Raises:
         UserError: If the sweep has shards.
@@ -151,14 +152,14 @@ def refuse_extension(directory: SweepDirectory) -> None:
 
 
 def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
-    """Returns the directory that a driver writes to."""
+    """Returns the directory that a driver writes to: the shard's, or the sweep's own without shards."""
     return where if shard is None else place_of(where, "--dir").inside(shard.folder)
 
 
 def resume_shards(
     whole: SweepDirectory, resume: Callable[[PlaceName], Summary], console: Console, *, everything: bool
 ) -> Summary:
-    """Continues the shards of a sweep that have begun, one after the other, and summarizes the whole sweep.
+    """Continues all begun shards of a sweep one after the other, then summarizes the whole sweep.
 
     A shard that another process works on is skipped.
 

@@ -16,7 +16,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores this handler.
+    """Turns SIGTERM into KeyboardInterrupt. This holds even while Ray starts, because `training.cluster` restores the
+    handler.
 
     After a Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow
     and interrupted imports raise errors of their own instead.
@@ -37,7 +38,8 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt after a Ctrl-C, for code that catches any error: such errors mean nothing then.
+    """Raises KeyboardInterrupt if Ctrl-C was pressed. Code that catches all errors calls it, because Ctrl-C may have
+    caused the error.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.
@@ -56,7 +58,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopOnSignal:
-    """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises.
+    """A context in which SIGINT and SIGTERM set `requested` instead of raising. A second signal raises.
 
     Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
     """
@@ -80,7 +82,7 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """The part of `STOP_SECONDS` that is left after the signal; all of it before a signal."""
+        """The seconds of `STOP_SECONDS` that are left since the signal; all of them before a signal."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

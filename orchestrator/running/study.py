@@ -45,7 +45,7 @@ _WHAT_MATTERS = (
 
 @dataclass(frozen=True)
 class Configuration:
-    """A trial: its number and the values of its parameters."""
+    """A drawn trial: its number and the values of its parameters."""
 
     trial: int
     values: Mapping[str, Scalar]
@@ -53,14 +53,14 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial of an earlier run: its number, and whether the study has its value."""
+    """A trial that an earlier run has drawn: its number, and whether its value was reported to the study."""
 
     trial: int
     is_told: bool
 
 
 class Study:
-    """Draws configurations and records the values of their trials.
+    """Draws the configurations of trials and records the trials' values, by means of an Optuna study.
 
     A shard's study numbers its trials 0, 1, 2, ..., as Optuna requires. Trial numbers in this class are the sweep's;
     `Shard.trial` and `Shard.number` convert between the two.
@@ -121,21 +121,21 @@ class Study:
 
     @property
     def n_asked(self) -> int:
-        """Number of trials asked for so far, ended or not."""
+        """The number of trials drawn so far, ended or not."""
         return self._n_asked
 
     @property
     def learns(self) -> bool:
-        """Whether draws depend on how earlier trials ended."""
+        """Whether the values of a new trial depend on how earlier trials ended."""
         return self._spec.sampler not in LEARN_NOTHING
 
     @property
     def n_left(self) -> int:
-        """Number of trials left in the budget."""
+        """The number of trials that are left in the budget."""
         return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
     def ask(self, batch: int = 1) -> Configuration:
-        """Draws the next configuration.
+        """Draws the values of the next trial.
 
         Args:
             batch: Number of consecutive trials that `tpe` draws from one model; other samplers ignore it.
@@ -162,11 +162,11 @@ class Study:
         return sampler
 
     def asked(self) -> list[Asked]:
-        """Returns the trials that earlier runs asked for, except refused ones."""
+        """Returns the trials that earlier runs have drawn, except those that the workload refused."""
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
-        """Checks that the study knows these trials.
+        """Raises an error if the study lacks any of these trials.
 
         Raises:
             UserError: If the study lacks some of them, because it was lost or replaced.
@@ -184,19 +184,19 @@ class Study:
             )
 
     def configuration(self, trial: int) -> Configuration:
-        """Returns a trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
+        """Returns a trial with the values that were drawn for it. Values that a kill left undrawn are drawn now."""
         frozen = self._backend.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
     def refuse(self, trial: int, reason: str) -> None:
-        """Ends a trial whose values the workload refuses. The sampler does not learn from it."""
+        """Ends a trial whose combination of values the workload refuses. The sampler does not learn from the trial."""
         self._note(trial, _REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial and records its values.
+        """Ends a trial and records its values in the study.
 
         Args:
             trial: The trial's number.
@@ -216,7 +216,7 @@ class Study:
         self._backend.set_trial_state_values(self._id_in_storage(trial), state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Records the value of an unfinished trial at a step. Returns whether the study had no value for this step."""
+        """Records a running trial's value at a step. Returns `False` if the study already had a value for this step."""
         trial_id = self._id_in_storage(trial)
         if step in self._backend.get_trial(trial_id).intermediate_values:
             return False
@@ -224,25 +224,26 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner about a trial after its last report, at this step, and stores the answer in `pruned`."""
+        """Asks the pruner about a trial after its report at this step, and records the decision."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._note(trial, _PRUNED, step)
             self.pruned[trial] = step
 
     def tell_pruned(self, trial: int) -> None:
-        """Ends a trial as pruned. Its value is the last one that was reported, as in Optuna."""
+        """Ends a trial as pruned. As in Optuna, the trial's value is the last one that was reported."""
         trial_id = self._id_in_storage(trial)
         values = [value for _, value in sorted(self._backend.get_trial(trial_id).intermediate_values.items())]
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
-        """Makes all entries so far durable. Called before any checkpoint or row that depends on them."""
+        """Makes all entries of the study durable. Called before any checkpoint or row that depends on them is
+        written."""
         if self._log is not None:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Names the objectives for `optuna-dashboard`, and adds a note on what they measure."""
+        """Stores the names of the objectives for `optuna-dashboard`, and a note that explains what they measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -250,7 +251,7 @@ class Study:
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Returns all drawn values of a half-drawn trial; the trial's own sampler draws the missing ones.
+        """Completes the values of a half-drawn trial: the trial's own sampler draws the missing ones.
 
         New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
@@ -266,7 +267,7 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """Returns the trial drawn again from its first parameter, because each draw depends on the earlier ones.
+        """Draws a trial again from its first parameter on, because each draw depends on the draws before it.
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """
@@ -308,7 +309,7 @@ class Study:
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
-    """Returns a new trial, as `study.ask` makes it, for a sampler that also knows trials of earlier sweeps.
+    """Returns a new trial like `study.ask`, but for a sampler that also knows trials of earlier sweeps.
 
     `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
     """
@@ -319,7 +320,7 @@ def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[F
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Returns the trials of a sweep's study by number. Writes nothing, and does not block a running sweep.
+    """Reads the trials of a sweep's study, by number. It writes nothing and does not block a running sweep.
 
     Raises:
         UserError: If the study is missing or cannot be read.
@@ -340,7 +341,8 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
 
 
 def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Returns the trials of a study with their numbers in the sweep. Optuna's own objects are copied, not changed."""
+    """Returns a shard's trials with the numbers that they have in the whole sweep. Optuna's own objects are copied,
+    not changed."""
     if shard == WHOLE:
         return trials
     copies = [copied(trial) for trial in trials]
@@ -350,12 +352,12 @@ def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[Froz
 
 
 def refusal(trial: FrozenTrial) -> str | None:
-    """Returns why a trial was refused; `None` if it was not."""
+    """Returns the reason why the workload refused a trial; `None` if it did not."""
     reason: str | None = trial.user_attrs.get(_REFUSED)
     return reason
 
 
 def pruned_at(trial: FrozenTrial) -> int | None:
-    """Returns the step at which a trial was pruned; `None` if it was not."""
+    """Returns the step at which a trial was pruned; `None` if it was not pruned."""
     step: int | None = trial.user_attrs.get(_PRUNED)
     return step

@@ -18,7 +18,7 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def check_storage(spec: Sweep) -> None:
-    """Opens the storage that a sweep names, if any, before anything is written.
+    """Opens the study's storage if the sweep names one, so that an error appears before anything is written.
 
     Raises:
         SpecError: If Optuna cannot open it, or if its path is relative and so depends on the current folder.
@@ -48,7 +48,7 @@ def check_storage(spec: Sweep) -> None:
 
 
 def check_database(storage: str) -> None:
-    """Checks that an SQLite database exists, because opening it would create it.
+    """Raises an error if an SQLite database does not exist, because opening it would create it.
 
     Raises:
         FileNotFoundError: If it does not exist.
@@ -58,18 +58,18 @@ def check_database(storage: str) -> None:
 
 
 def _file_of(storage: str) -> Path | None:
-    """Returns the file of an SQLite database; `None` for another storage."""
+    """Returns the file of an SQLite database; `None` for any other kind of storage."""
     url = make_url(storage)
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
 def name_of(directory: SweepDirectory) -> str:
-    """Returns the name of the study for messages."""
+    """Returns how messages name the study: by its journal's file, or `the study` in a database."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
 def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
-    """Opens the storage of a study for writing. Returns it with its journal, which is `None` for a database."""
+    """Opens the storage of a study for writing. Returns the storage, and its journal (`None` for a database)."""
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None
@@ -88,7 +88,7 @@ def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
 
 @contextmanager
 def readable(directory: SweepDirectory) -> Iterator[None]:
-    """A context for opening the study: any error of its library becomes a UserError."""
+    """A context for reading a study. Any error of Optuna or its database becomes a UserError."""
     try:
         yield
     except UserError:

@@ -29,14 +29,15 @@ from attnsweep.search_spaces.sweep import Sweep
 _TABLES = ("trainings", "curves", "heads")
 
 
-def how_to_continue(place: str) -> str:
-    """Returns the line that is printed for an interrupted sweep; `place` is as in a command."""
-    return f"interrupted; continue with: attnsweep resume {place}"
+def how_to_continue(directory: SweepDirectory) -> str:
+    """Returns the line that is printed for an interrupted sweep."""
+    command = "resume" if directory.claim is None else "verify"
+    return f"interrupted; continue with: attnsweep {command} {as_argument(directory.place)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promised:
-    """The predicted cost of a sweep, and the actual one.
+    """The cost of a sweep that a forecast promised, and the actual cost.
 
     Attributes:
         promise: The prediction.
@@ -67,7 +68,7 @@ class Promised:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
-    """The results of a sweep at the end of a run.
+    """The results of a sweep as they are shown at the end of a run.
 
     Attributes:
         directory: The sweep.
@@ -104,12 +105,12 @@ class Summary:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong according to the self-check; `None` if nothing is."""
+        """What the self-check found wrong; `None` if it found nothing wrong."""
         return None if self.replays is None else self.replays.fault
 
     @property
     def n_trainings(self) -> int:
-        """Number of trainings in the ledger."""
+        """The number of trainings in the ledger."""
         return self.results.n_trainings
 
     @property
@@ -119,12 +120,12 @@ class Summary:
 
     @property
     def has_report(self) -> bool:
-        """Whether the directory holds a report, of these rows or of earlier ones."""
+        """Whether the directory holds a report, be it up to date or older."""
         return self.directory.place.has_text(REPORT_FILE)
 
     @property
     def n_failed(self) -> int:
-        """Number of trainings that raised an error."""
+        """The number of trainings that raised an error."""
         return self.results.outcomes.get("failed", 0)
 
     def to_json(self) -> str:
@@ -220,7 +221,7 @@ class Summary:
             console.print(_front_table(preferred.front, objectives))
 
     def next_steps(self, place: str) -> list[str]:
-        """Returns lines with the places of the sweep's files and the next commands to type."""
+        """Returns lines that name the sweep's files and the next commands to type."""
         folder = f"{place}/shard-*" if self.directory.shards else place
         lines = [f"ledger   {folder}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
@@ -230,7 +231,7 @@ class Summary:
                     *lines,
                     f"begin the other shards with: attnsweep run SPEC --shard I/{sweep.shards} --dir {place}",
                 ]
-            return [*lines, how_to_continue(place)]
+            return [*lines, how_to_continue(self.directory)]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:
@@ -248,7 +249,7 @@ def summarize(
     n_before: int,
     replays: Replays | None,
 ) -> Summary:
-    """Reads a sweep's summary from its ledger, without the fields about MLflow.
+    """Makes a sweep's summary from its ledger. The fields about MLflow stay empty.
 
     Args:
         directory: The sweep.
@@ -280,7 +281,7 @@ def summarize(
 
 
 def _read_promised(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Promised | None:
-    """Reads the predicted and the actual cost of a sweep; returns `None` without a prediction.
+    """Reads the promised and the actual cost of a sweep; returns `None` if no forecast was made.
 
     Args:
         connection: The sweep's ledger, as `Ledger.ask` opens it.

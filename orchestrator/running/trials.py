@@ -19,7 +19,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass
 class _Tally:
-    """The trainings of one trial: those that have ended, and the number that was queued so far."""
+    """The trainings of one trial: those that have ended, and the number queued so far."""
 
     configuration: Configuration
     ended: EndedTrainings = field(default_factory=EndedTrainings)
@@ -28,7 +28,7 @@ class _Tally:
 
 
 class OpenTrials:
-    """Decides which trainings a trial still needs, and reports to the study how the trial ended.
+    """Decides which trainings a trial still needs, and reports the result of each complete trial to the study.
 
     Args:
         directory: The sweep.
@@ -49,7 +49,8 @@ class OpenTrials:
         self._tallies: dict[int, _Tally] = {}
 
     def restore(self, rows: pa.Table) -> list[int]:
-        """Continues the trials of earlier runs: reports those whose rows are complete, queues trainings of all others.
+        """Continues the trials of earlier runs: reports trials whose rows are complete, and queues the missing
+        trainings of all others.
 
         A trial that lost rows, because a damaged file was set aside, is trained again; its value in the study stays.
 
@@ -73,11 +74,11 @@ class OpenTrials:
         return ended
 
     def ask(self, batch: int) -> None:
-        """Draws one trial from the study, as part of a batch of this size, and queues its trainings."""
+        """Draws one trial from the study, as one of a batch of `batch` trials, and queues its trainings."""
         self._open(_Tally(self._study.ask(batch)))
 
     def count(self, rows: pa.Table) -> list[int]:
-        """Counts committed rows of `trainings`, and queues further replicates if a trial needs them.
+        """Counts newly committed rows of `trainings`, and queues further replicates for trials that need them.
 
         Returns:
             The trials that have ended with these rows.
@@ -88,7 +89,8 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues a trial's trainings except those that have ended. Returns whether the trial has ended."""
+        """Queues those trainings of a trial that have not ended. Returns whether no training is missing, so that the
+        trial has ended."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:
@@ -100,7 +102,8 @@ class OpenTrials:
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial still needs; reports its value and returns `True` if it needs none."""
+        """Queues the trainings that a trial still needs. If it needs none, reports the trial's value and returns
+        `True`."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Verdict, columns, verdict
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.analysis.verdicts.verdict import Verdict, read_verdict
 from attnsweep.orchestrator.report.verdict_page import write_verdict
-from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.preflight.claim import check_claim
+from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import Claim
-from attnsweep.search_spaces.validation import check_outcome
-from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
-from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,8 @@ def decide(
     Args:
         where: The sweep directory that `begin` has made.
         resources, console: As for `resume_sweep`.
-        claim: As the user gives it again; its budget counts.
+        claim: As the user gives it again; its budget counts. Then another process that holds the sweep is waited for,
+            as it may be a predecessor that was killed: a scheduler repeats the command.
         budget: In place of the claim's.
         latest: Of the batch that was just trained.
 
@@ -73,12 +72,13 @@ def decide(
         UserError: If there is no claim in it, or another one; or as `resume_sweep` does.
         PoolError, SweepError: As `resume_sweep` does.
     """
+    patience = 0.0 if claim is None else PREDECESSOR_SECONDS
     while True:
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
-        added = 0
+        wanted = 0
         if directory.finished or is_stopped:
             found = read_verdict(directory, stored)
             more = stored.next_size(directory.stages[-1])
@@ -86,43 +86,8 @@ def decide(
             if is_stopped or is_over or more is None:
                 write_verdict(directory, found)
                 return Verified(directory, found, latest)
-            added = more - directory.stages[-1]
-        latest = resume_sweep(where, resources, console, more_replicates=added)
-
-
-def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
-    """The verdict by the rows that a claim's sweep has."""
-    ledger = Ledger(directory.place)
-    # A ledger without rows has no columns of the workload's own, so no columns are requested.
-    has_rows = ledger.trainings(columns=["replicate"]).num_rows > 0
-    return verdict(claim, ledger.trainings(columns=columns(claim) if has_rows else []), directory.stages)
-
-
-def check_claim(claim: Claim) -> None:
-    """Checks that a claim is about what its workload can tell.
-
-    Raises:
-        SpecError: If it names an outcome or event that there is not, or a step that no training reaches.
-    """
-    workload = load_workload(claim.workload)
-    for statement in claim.statements:
-        for each in statement.quantities:
-            if not each.is_event:
-                check_outcome("states", each.name, workload.outcomes)
-            events = {each.name} if each.is_event else set()
-            for event in sorted(events | ({each.before} if each.before else set())):
-                if event not in workload.events:
-                    known = ", ".join(workload.events) or f"none: {claim.workload} declares no events"
-                    fix = did_you_mean(event, workload.events, otherwise="name one of them, or an outcome")
-                    raise SpecError("states", given=event, expected=f"the name of an event: {known}", fix=fix)
-            default = workload.parameters.declared()["n_steps"].default
-            last = claim.groups[each.group].get("n_steps", claim.fixed.get("n_steps", default))
-            step = each.by if each.kind == "rate" else statement.bound
-            if step is not None and step > last:
-                fix = "state an earlier one, or raise n_steps"
-                raise SpecError(
-                    "states", given=statement.text, expected=f"a statement about steps up to n_steps={last}", fix=fix
-                )
+            wanted = more
+        latest = resume_sweep(where, resources, console, replicates=wanted, patience=patience)
 
 
 def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:

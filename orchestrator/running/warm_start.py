@@ -30,7 +30,8 @@ def warm_start(
     places: Sequence[PlaceName],
     say: Callable[[str], object],
 ) -> WarmStart | None:
-    """Returns the trials of finished sweeps that the sampler of a new sweep gets; `None` without earlier sweeps.
+    """Returns the trials of finished sweeps from which the sampler of a new sweep learns; `None` without earlier
+    sweeps.
 
     Args:
         spec: The new sweep.
@@ -64,7 +65,7 @@ def warm_start(
 
 
 def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Returns the trials of earlier sweeps that a sweep's sampler gets, as Optuna trials.
+    """Returns the trials of earlier sweeps, as Optuna trials, from which a sweep's sampler learns.
 
     Raises:
         UserError: If the file that holds them is missing, damaged, or differs from the one that the sweep recorded.
@@ -169,11 +170,13 @@ def _rows(earlier: SweepDirectory) -> pa.Table:
 
 
 class _MisfitError(Exception):
-    """A sweep could not have drawn a trial. The message says what the trial has, and what the sweep has instead."""
+    """Raised for a trial that the sweep could not have drawn. The message names the trial's value and the values that
+    the sweep has."""
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns what a trial with these columns would have drawn in this sweep. Raises `_MisfitError` if it could not."""
+    """Returns the values that this sweep would have drawn for a trial with these columns. Raises `_MisfitError` if it
+    could not draw them."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
     # Rows of versions that did not have this parameter yet contain null.

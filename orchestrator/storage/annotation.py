@@ -18,7 +18,8 @@ _MOST_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class Annotation:
-    """A note, tags, kept weights and a claim that a user attaches to a sweep. They do not change its results.
+    """What a user attaches to a sweep: a note, tags, kept weights and a claim. None of these changes the sweep's
+    results.
 
     Attributes:
         note: Free text.
@@ -49,7 +50,7 @@ class Annotation:
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
-    """Parses tags from the command line, each given as NAME=VALUE.
+    """Parses tags given on the command line as NAME=VALUE.
 
     Raises:
         UserError: If a text is no NAME=VALUE, or a name is given twice.

@@ -26,12 +26,13 @@ _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """Returns the text with `...` for user and password in its URIs, and for the values of secret options."""
+    """Returns the text with every secret replaced by `...`: user and password in URIs, and the values of secret
+    options."""
     return re.sub(_USER, "...@", _without_secrets(text))
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Checks that a spec holds no secret, because `sweep.json`, the ledger and MLflow show it.
+    """Raises an error if a spec holds a secret, because `sweep.json`, the ledger and MLflow would show it.
 
     Raises:
         SpecError: For a URI with a password or another secret in it.
@@ -53,7 +54,8 @@ def _shown_option(option: re.Match[str]) -> str:
 
 
 def _opens_with_secret(storage: str) -> bool:
-    """Returns whether a storage URL holds a secret, also as SQLAlchemy reads it, which allows blanks in names."""
+    """Returns whether a storage URL holds a secret. SQLAlchemy's parser is asked too, because it allows blanks in
+    names."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -23,7 +23,7 @@ _MOST_NAMED = 5
 
 
 class Environment(Record):
-    """Versions of libraries, and digests of the modules that train.
+    """The environment that trains: versions of libraries, and digests of the modules whose code takes part.
 
     Attributes:
         versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
@@ -36,7 +36,7 @@ class Environment(Record):
 
     @classmethod
     def current(cls, workload: "Workload[Any]", engine: Engine = "vmapped") -> Self:
-        """Returns the environment of this process for one workload and engine.
+        """Returns the environment of this process, for one workload and engine.
 
         Raises:
             UserError: If the engine does not run on this machine.
@@ -46,12 +46,13 @@ class Environment(Record):
         return cls(versions=versions(engine), code=digests_of(workload)).on(processor())
 
     def on(self, machine: str) -> Self:
-        """Returns a copy for a machine of this type: `x86_64, AVX2`, or the model of a GPU."""
+        """Returns a copy of the environment for the given type of machine, such as `x86_64, AVX2` or the model of a
+        GPU."""
         return self.model_copy(update={"versions": {**self.versions, _MACHINE: machine}})
 
     @property
     def machine(self) -> str | None:
-        """The type of machine that trained; `None` if it was not recorded."""
+        """The type of machine that trains, such as `x86_64, AVX2`; `None` if it was not recorded."""
         return self.versions.get(_MACHINE)
 
     @property
@@ -61,12 +62,13 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """The type of machine and version of PyTorch. Besides code and engine, last bits depend on these."""
+        """The type of machine and the version of PyTorch in words. The last bits of results depend on them, besides
+        code and engine."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property
     def engine(self) -> Engine:
-        """The engine that takes the steps of trainings."""
+        """The name of the engine that takes the steps of trainings."""
         match self.versions.get(_ENGINE, "").partition(",")[0]:
             case "":
                 return "vmapped"
@@ -77,12 +79,13 @@ class Environment(Record):
 
     @property
     def id(self) -> str:
-        """A hash of the versions and the code, 12 hexadecimal digits."""
+        """The environment's id: a hash of its versions and code, 12 hexadecimal digits."""
         content = json.dumps([dict(self.versions), dict(self.code)], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """Lists the differences from a later environment, in words; the list is empty if and only if the two are equal.
+        """Lists in words how a later environment differs from this one; empty if and only if they are equal apart from
+        the machine.
 
         The machine is not compared: a sweep may train on machines of several types.
         """
@@ -108,7 +111,7 @@ _version_of = cache(importlib.metadata.version)
 
 
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
-    """Returns the versions of Python, of the libraries that a sweep uses, and of the compiler that the engine uses.
+    """Returns the versions of Python, of the libraries that a sweep uses, and of the engine's compiler.
 
     Raises:
         UserError: If the engine does not run on this machine.

@@ -6,11 +6,12 @@ from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """A disk or an object store failed or refused a request: a fault of the machine."""
+    """Raised if a disk or an object store failed or refused a request: a fault of the machine, not of the user."""
 
 
 class StoreMistakeError(StoreError):
-    """An object store refused a request because of the user's configuration: a bucket, an address, credentials."""
+    """Raised if an object store refused a request because of the user's configuration: bucket, address or
+    credentials."""
 
 
 MACHINE_ERRORS = frozenset(
@@ -21,14 +22,15 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_machines_fault(error: UserError) -> bool:
-    """Returns whether an error was caused by the machine: a disk or an object store that failed or is full."""
+    """Returns whether the machine caused an error: a disk or an object store that failed or is full."""
     if isinstance(error, StoreError):
         return not isinstance(error, StoreMistakeError)
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in MACHINE_ERRORS | _NO_ROOM
 
 
 class SweepError(RuntimeError):
-    """The sweep cannot go on. Committed rows stay; `attnsweep resume` continues once the cause is repaired.
+    """Raised if the sweep cannot go on. Committed rows stay, and `attnsweep resume` continues once the cause is
+    repaired.
 
     Args:
         message: What happened.
@@ -41,4 +43,4 @@ class SweepError(RuntimeError):
 
 
 class PoolError(RuntimeError):
-    """Trainers cannot be started, or the pool cannot go on. The message is one line."""
+    """Raised if trainers cannot be started, or the pool of trainers cannot go on. The message is one line."""

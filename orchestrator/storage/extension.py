@@ -8,7 +8,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class Extension:
-    """The numbers of trials and of replicates per trial to add; 0 by default."""
+    """An extension of a sweep: how many trials, and how many replicates per trial, to add."""
 
     trials: int = 0
     replicates: int = 0
@@ -17,7 +17,7 @@ class Extension:
         return bool(self.trials or self.replicates)
 
     def of(self, spec: Sweep) -> Sweep:
-        """Returns the spec with the added trials and replicates; negative numbers take them away again.
+        """Returns the spec with the trials and replicates of this extension added. Negative numbers remove them again.
 
         Raises:
             UserError: If a rule decides how many replicates a trial gets, or a pruner which trials go on.

@@ -31,11 +31,11 @@ _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was 
 
 
 class LostLeaseError(StoreError):
-    """Another process has taken over the sweep."""
+    """Raised if another process has taken over the sweep's lease."""
 
 
 class Versioned(NamedTuple):
-    """A text in an object store, with its version and the time of its writing by the store's clock."""
+    """A text in an object store, with its version and the time when it was written by the store's clock."""
 
     text: str
     version: str
@@ -43,24 +43,24 @@ class Versioned(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """The object store that holds a lease. `str(store)` names the sweep."""
+    """Interface of an object store that holds a lease. `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object still has this version or, for `None`, if there is no object. Atomic.
+        """Writes a text if the object still has the given version or, if that is `None`, does not exist. Atomic.
 
         Returns:
             The new version; `None` if nothing was written.
         """
 
     def versioned(self, name: str) -> Versioned | None:
-        """Reads a text and its version; returns `None` if there is no object."""
+        """Reads an object's text and version; returns `None` if the object does not exist."""
 
     def now(self) -> datetime:
-        """Returns the time by the store's clock."""
+        """Returns the current time by the store's clock."""
 
 
 class ObjectLock:
-    """A lease on a sweep that this process holds; a thread renews it until `close`.
+    """A lease on a sweep in an object store. While this process holds it, a thread renews it until `close`.
 
     Args:
         store: The store that holds the sweep.
@@ -85,8 +85,8 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Checks that the lease is held for at least half its duration from now, and renews it if need be. An expired
-        lease is renewed too, unless another process has taken it.
+        """Checks that the lease lasts for at least half its duration from now, and else renews it, even if it has
+        expired. Fails if another process has taken it.
 
         Raises:
             LostLeaseError: If another process has taken it.
@@ -150,7 +150,7 @@ class ObjectLock:
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Replaces the lease if it still has the version that was seen last.
+        """Replaces the text of the lease, if the stored lease still has the version that this process saw last.
 
         Returns:
             The new version.

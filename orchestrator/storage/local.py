@@ -26,13 +26,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel (flock) on a file that names its owner. It ends with `close`, or with the process."""
+    """A lock of the kernel (flock) on a file that names its owner. It lasts until `close` or the end of the process."""
 
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner into the file, replacing the name of a killed process. If the disk is full, the file names
-        nobody, so that `gc` can run and free the disk."""
+        """Writes the owner's name into the lock file in place of an earlier one. If the disk is full, the file stays
+        empty, so that `gc` can run and free the disk."""
         with naming(Path(self.file.name)):
             self.file.truncate(0)
             try:
@@ -42,7 +42,7 @@ class FileLock:
                     raise
 
     def confirm(self) -> None:
-        """Does nothing: no other process can take a held lock of the kernel."""
+        """Does nothing, because no other process can take a kernel lock that this process holds."""
 
     def close(self) -> None:
         if not self.file.closed:
@@ -56,7 +56,8 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A folder as the place of a sweep. By POSIX, an opened file can be read after its removal."""
+    """A local folder as the place of a sweep. As POSIX guarantees, an opened file can be read even after its
+    removal."""
 
     path: Path
 
@@ -203,7 +204,7 @@ class LocalFolder:
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Writes all files to the disk under temporary names before the first is renamed."""
+        """Writes all files to the disk under temporary names before it renames the first one."""
         temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
         with self.writing():
             try:
@@ -275,7 +276,8 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _status(self, name: str) -> os.stat_result | None:
-        """Returns the status of a path; `None` if nothing is there. `Path.exists` would return False for any error."""
+        """Returns the status of a path; `None` if nothing is there. Raises other errors, which `Path.exists` would
+        hide."""
         with reading(str(self.path / name)):
             try:
                 return (self.path / name).stat()
@@ -285,19 +287,20 @@ class LocalFolder:
                 raise
 
     def _listed(self, folder: str) -> list[str]:
-        """Returns the names in a folder; none if it does not exist. `Path.glob` would omit what cannot be read."""
+        """Returns the names in a folder; none if the folder does not exist. Raises other errors, which `Path.glob`
+        would hide."""
         with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
             return [path.name for path in (self.path / folder).iterdir()]
         return []
 
     def _own(self, folder: str) -> Path:
-        """Returns the path of a folder to write in, which must belong to the sweep and be no link."""
+        """Returns the path of the sweep's own folder to write in. Raises an error if the folder is a link."""
         with reading(str(self.path)):
             return refuse_link(self.path / folder)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context for writing in the folder: turns an OSError into a StoreError."""
+        """A context for writing in the folder, which turns an OSError into a StoreError."""
         try:
             yield
         except OSError as error:
@@ -314,7 +317,7 @@ class LocalFolder:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A context for calls on an opened file: adds the path to an OSError that names no file."""
+    """A context for calls on an opened file, which adds this path to any OSError that names no file."""
     try:
         yield
     except OSError as error:
@@ -324,18 +327,20 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _remove_unfinished(temporary: Path) -> None:
-    """Removes a file whose writing has failed. A failure here is ignored, so that the first error is reported."""
+    """Removes a file whose writing has failed. Failure of the removal is ignored, so that the first error is the one
+    reported."""
     with suppress(OSError):
         temporary.unlink()
 
 
 def _is_unfinished_text(path: Path) -> bool:
-    """Returns whether a killed process left this file while it wrote a text."""
+    """Returns whether a file is the unfinished text that a killed process has left."""
     return path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
 
 
 def regular_file(path: Path) -> Path:
-    """Returns the path if a file, or a link to one, is there. Opening a FIFO would block, and a device has no end.
+    """Returns the path if it leads to a regular file. Raises an error otherwise: opening a FIFO would block, and a
+    device has no end.
 
     Raises:
         OSError: If anything else is there, or nothing.
@@ -346,7 +351,8 @@ def regular_file(path: Path) -> Path:
 
 
 def refuse_link(path: Path) -> Path:
-    """Returns the path, unless it is a link: a stranger's sweep directory must not redirect our writes out of it.
+    """Returns the path if it is no link. Raises an error for a link, because a stranger's sweep directory must not
+    redirect writes.
 
     Raises:
         UserError: If it is a link.
@@ -386,13 +392,13 @@ def _unlink(path: Path) -> None:
 
 
 def _rename(path: Path, target: Path) -> None:
-    """Renames a file. The new name is durable once this returns."""
+    """Renames a file. The new name is durable when the call returns."""
     path.replace(target)
     sync(target.parent)
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or a folder's list of files, is on the disk."""
+    """Waits until a file's content, or a folder's list of files, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):

@@ -11,7 +11,7 @@ from attnsweep.workloads.parameters import Value
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns the absolute paths of files among the values that a workload records."""
+    """Returns the absolute paths of existing files among the values that a workload records."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
@@ -26,7 +26,7 @@ def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
 
 
 def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> None:
-    """Checks that the files that the sweep refers to are still those it began with.
+    """Raises an error if a file that the sweep refers to has changed since the sweep began.
 
     Raises:
         UserError: If a file is missing or has changed.

@@ -15,7 +15,8 @@ from attnsweep.workloads.errors import UserError
 
 @contextmanager
 def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """Yields a temporary path, which replaces `out` when the block ends. An exception leaves `out` unchanged.
+    """A context for writing a file: yields a temporary path, which replaces `out` at the end. An exception leaves `out`
+    unchanged.
 
     If `out` is a link, the link is replaced and not its target, which may be a stranger's.
 
@@ -42,7 +43,8 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 @contextmanager
 def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """Yields a temporary folder, which becomes `out` when the block ends. An exception leaves nothing behind.
+    """A context for writing a folder: yields a temporary folder, which becomes `out` at the end. An exception leaves
+    nothing behind.
 
     Args:
         out: A new or an empty folder.
@@ -69,7 +71,7 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
-    """Checks that `writing_file` can write a file, before the work is done. Writes nothing.
+    """Checks that `writing_file` will be able to write a file, before the work is done. Writes nothing.
 
     Raises:
         UserError: If the file cannot be written.
@@ -82,7 +84,8 @@ def check_output(out: Path, flag: str = "--out") -> None:
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Checks that only a regular file would be replaced: a rename over `/dev/null` would break the machine.
+    """Raises an error unless the output path is free or a regular file: a rename over `/dev/null` would break the
+    machine.
 
     Raises:
         UserError: If anything else is there, or the name is invalid.
@@ -100,7 +103,7 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
 
 
 def make_folder(folder: Path, flag: str) -> None:
-    """Makes a folder for the user's output files, if it does not exist.
+    """Makes a folder for the user's output files, unless it exists.
 
     Args:
         flag: The option that named the folder.
@@ -115,14 +118,15 @@ def make_folder(folder: Path, flag: str) -> None:
 
 
 def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
-    """Returns the error for a failed call: like `unwritable`, but a StoreError if other paths would fail too."""
+    """Returns the error for a failed write: a StoreError if the machine is at fault, else a UserError that suggests
+    another path."""
     if is_fault(error):
         return unreadable(str(path), error, expected=f"a {kind} that can be written")
     return unwritable(path, flag, error.strerror or str(error), kind)
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
-    """Returns the error for a file or folder that an option named and that cannot be written."""
+    """Returns the error for a file or folder that the user named with an option and that cannot be written."""
     return UserError(
         flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another path ({reason})"
     )

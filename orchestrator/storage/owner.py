@@ -12,7 +12,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that holds a lock.
+    """The process that holds a lock: its command, host, process id and start.
 
     Attributes:
         work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
@@ -27,12 +27,12 @@ class Owner:
 
     @classmethod
     def this_process(cls, work: str) -> "Owner":
-        """Returns this process as the owner from now on."""
+        """Returns the present process as an owner whose lock begins now."""
         return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
 
     @classmethod
     def from_json(cls, text: str) -> "Owner | None":
-        """Parses a text of `to_json`; returns `None` for any other or an incomplete text."""
+        """Parses the text that `to_json` writes; returns `None` for an incomplete or any other text."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
@@ -43,7 +43,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the owner is a process of this machine that has ended."""
+        """Whether the owner was a process of this machine and has ended."""
         if self.processes is None or self.processes != _processes():
             return False
         try:
@@ -56,11 +56,11 @@ class Owner:
 
 
 class TakenError(UserError):
-    """Another process has locked the sweep."""
+    """Raised if another process has locked the sweep that this process wants to write to."""
 
 
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
-    """Returns the error for a process that finds the sweep locked by another."""
+    """Returns the error for a sweep that is locked by another process."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
     return TakenError(
         place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix

@@ -23,7 +23,7 @@ def digest(file: BufferedReader | pa.NativeFile) -> str:
 
 
 class Lock(Protocol):
-    """The exclusive right to write a sweep."""
+    """Interface of the exclusive right to write to a sweep."""
 
     def confirm(self) -> None:
         """Checks that the lock is still held.
@@ -37,7 +37,8 @@ class Lock(Protocol):
 
 
 class Place(Protocol):
-    """A sweep's texts (`sweep.json`) and Parquet files (`trainings/<name>.parquet`), and the lock of its one writer.
+    """Interface of the place of a sweep: its texts (`sweep.json`), its Parquet files (`trainings/<name>.parquet`), and
+    the lock of its only writer.
 
     Implementers: writes are atomic: whenever the process is killed, a file exists completely under its name, or not at
     all. A write or removal is durable, and visible to every later reader, once the call returns. Nothing is written
@@ -57,46 +58,47 @@ class Place(Protocol):
     def full_name(self) -> str: ...
 
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
-        """A context for reading an opened file: errors of the disk or store become UserErrors that name the file.
+        """A context for reading an opened file. Errors of the disk or the store become UserErrors that name the file.
 
         An OSError that still leaves the context means that the file is damaged: see `storage.reading`.
         """
 
     def inside(self, folder: str) -> Self:
-        """Returns a folder of this place as a place of its own. Raises UserError if a link is there."""
+        """Returns a folder of this place as a place itself. Raises UserError if a link has that name."""
 
     def is_vacant(self) -> bool:
-        """Returns whether a new sweep can be created here: the place does not exist or is empty."""
+        """Returns whether a new sweep can be created here, because the place does not exist or is empty."""
 
     def check_makeable(self) -> None:
-        """Checks, without leaving anything behind, whether `make` can be expected to succeed. Raises OSError."""
+        """Checks whether `make` is likely to succeed, without leaving anything behind. Raises OSError if not."""
 
     def make(self) -> None:
-        """Creates the place, if it does not exist. Raises OSError."""
+        """Creates the place unless it exists. Raises OSError if that fails."""
 
     def has_text(self, name: str) -> bool: ...
 
     def read_text(self, name: str) -> str:
-        """Returns the content of a text. Raises OSError if it does not exist or is no file."""
+        """Returns the content of a text file. Raises OSError if it does not exist or is no file."""
 
     def put_text(self, name: str, text: str) -> None:
-        """Writes a text, replacing an earlier one of that name. For a name `folder/name` the folder is made."""
+        """Writes a text file, replacing an earlier one of the same name. For the name `folder/name` the folder is made
+        too."""
 
     def put_passing_text(self, name: str, text: str) -> None:
-        """Writes a text atomically but not durably: for texts that are worthless after a crash."""
+        """Writes a text atomically but not durably, for texts that would be worthless after a crash."""
 
     def put_new_text(self, name: str, text: str) -> None:
-        """Writes a new text. Of several concurrent writers one succeeds. Raises FileExistsError if the text exists."""
+        """Writes a new text. Of several concurrent writers one succeeds; the others get a FileExistsError."""
 
     def has_folder(self, folder: str) -> bool: ...
 
     def folders(self) -> list[str]:
-        """Returns the names of the folders in the place, except links."""
+        """Returns the names of the folders in this place. Links are left out."""
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 
     def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
-        """Returns the size in bytes of every file below the place, by its path there. Links are not followed.
+        """Returns the size in bytes of every file below this place, by its relative path. Links are not followed.
 
         Args:
             pass_over: Called with the error for each file or folder below the place that cannot be read now. Without
@@ -107,16 +109,16 @@ class Place(Protocol):
         """Returns the names of a folder's Parquet files, without the suffix."""
 
     def unfinished(self, folder: str) -> list[str]:
-        """Returns the names of files that an interrupted `publish` has left."""
+        """Returns the names of temporary files that an interrupted `publish` has left."""
 
     def file_name(self, folder: str, name: str) -> str:
-        """Returns the name of a Parquet file for messages."""
+        """Returns the name of a Parquet file for messages: with its folder and place."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if it does not exist."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Publishes one Parquet file in each of these folders, in their order. All get the same name.
+        """Publishes one Parquet file under the same name in each of several folders, in the given order.
 
         Args:
             stem: The beginning of the name. The `digest` of the last file is its end.
@@ -128,11 +130,11 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, named with their suffix, from a folder ("" for the place). Durable once this returns."""
+        """Removes files, named with their suffix, from a folder ("" is the place itself). Durable when this returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
-        """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""
+        """Moves a Parquet file to the folder `set_aside/<folder>`, where no reader looks for rows."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
-        """Takes the sweep's lock, or the lock with this file's name. If another process has it, raises a UserError that
-        names the holder and its command."""
+        """Takes the sweep's lock, or the lock with another file name. Raises a UserError that names the holder and its
+        command if another process has the lock."""

@@ -20,7 +20,7 @@ _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+
 
 
 def place_of(where: PlaceName, subject: str = "DIR") -> Place:
-    """Returns the place that a user named: a directory, which need not exist, or the prefix of an `s3://BUCKET/PREFIX`.
+    """Returns the place that a user named: a directory, which need not exist, or a prefix `s3://BUCKET/PREFIX`.
 
     No request is sent to an object store yet. A place is returned unchanged.
 
@@ -65,7 +65,7 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
 
 
 def local_path(text: str, subject: str) -> Path:
-    """Returns the local directory that the user named.
+    """Returns the local directory that a user named; raises an error for an object store.
 
     Raises:
         UserError: For an object store, or a file.
@@ -82,7 +82,8 @@ def local_path(text: str, subject: str) -> Path:
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Suggests a neighbouring directory with a similar name that holds this file; else returns `otherwise`."""
+    """Suggests a neighbouring directory with a similar name that holds the given file; if there is none, returns
+    `otherwise`."""
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
@@ -90,13 +91,13 @@ def nearest(place: Place, file: str, otherwise: str) -> str:
 
 
 def as_argument(place: object) -> str:
-    """Returns the place as an argument for a shell; it is never read as an option."""
+    """Returns the place quoted for a shell, in a form that no command mistakes for an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """Returns the path, or raises UserError if no directory can exist there, as below a file or a circular link."""
+    """Returns the path. Raises UserError if no directory can exist there, as below a file or in a circle of links."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -112,5 +113,5 @@ def _reachable(path: Path, subject: str) -> Path:
 
 
 def _bare(text: str) -> str:
-    """Returns the URI without the parts that may be secret: the part before an `@`, and options."""
+    """Returns a URI without the parts that may be secret: its options, and what precedes an `@`."""
     return re.split(r"[?#]", without_credentials(text))[0]

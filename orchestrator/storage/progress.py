@@ -18,7 +18,7 @@ _ALIVE = timedelta(minutes=1)
 
 
 class PackUnderWay(Record):
-    """A pack in training: its size, and the progress that its trainer last reported.
+    """A pack in training: its size, and the progress that its trainer has last reported.
 
     Attributes:
         pack: The pack's name.
@@ -60,7 +60,8 @@ class Progress(Record):
     mlflow: str = ""
 
     def in_words(self, now: datetime) -> str:
-        """Describes whether the sweep runs. Ages are at least 0, because the clocks of two machines may differ."""
+        """Describes whether the sweep is running, with ages of its progress. Ages are at least 0, because two
+        machines' clocks may differ."""
         age = max(now - self.at, timedelta(0))
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
@@ -69,7 +70,7 @@ class Progress(Record):
         return f"running ({self.doing}); last sign of life {span(age)} ago"
 
     def is_running(self, now: datetime) -> bool:
-        """Returns whether the driver has recently reported that it was at work."""
+        """Returns whether the driver has recently reported that it is at work."""
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
@@ -77,7 +78,8 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 def progress_of(places: Sequence[Place]) -> Progress | None:
-    """Returns the progress of a sweep's driver, or of its shards' drivers together; `None` if none has written any.
+    """Returns the progress that a sweep's driver has written, or the drivers of its shards together; `None` if there is
+    none.
 
     Args:
         places: The directories that the drivers write to.
@@ -97,7 +99,7 @@ def progress_of(places: Sequence[Place]) -> Progress | None:
 
 
 class Beacon:
-    """Writes the sweep's progress, at most every few seconds. A failure to write it never stops a sweep.
+    """Writes a sweep's progress to a file, at most every few seconds. A failure to write never stops the sweep.
 
     Args:
         place: The sweep, whose one writer this process is.
@@ -110,7 +112,7 @@ class Beacon:
         self._n_asked = 0
 
     def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
-        """Writes the progress, unless it was written a moment ago. The arguments are those of `Progress`."""
+        """Writes the progress, unless it was written a moment ago. Takes the arguments of `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             self._write(doing, packs, mlflow)
@@ -118,7 +120,7 @@ class Beacon:
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:
-        """Writes that the run has ended."""
+        """Writes to the progress file that the run has ended."""
         self._write("", ())
 
     def _write(self, doing: str, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
@@ -128,7 +130,8 @@ class Beacon:
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Summarizes packs: `2 packs under way, step 120 to 400 of 500`; returns an empty text if there are none."""
+    """Summarizes packs in training: `2 packs under way, step 120 to 400 of 500`; returns an empty text if there are
+    none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)

@@ -18,7 +18,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class Promise(Record):
-    """The cost of a sweep as a forecast predicts it.
+    """The cost that a forecast predicts for a sweep.
 
     Attributes:
         seconds: Seconds of training on one core or GPU of this machine: the predicted sum of `train_seconds`.
@@ -40,7 +40,7 @@ PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a
 
 
 def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
-    """Stores a promise for this user; an earlier one for the same sweep is replaced. A failure is ignored.
+    """Stores the predicted cost of a sweep for this user, in place of an earlier prediction. A failure is ignored.
 
     Args:
         spec: The sweep, as a sweep directory would store it.
@@ -54,7 +54,8 @@ def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
 
 
 def take_promise(directory: SweepDirectory) -> None:
-    """Copies the user's promise for a new sweep, if there is one, to the sweep's directory. A failure is ignored."""
+    """Copies the user's predicted cost of a new sweep, if there is one, to the sweep's directory. A failure is
+    ignored."""
     with suppress(OSError, RuntimeError, StoreError, UserError):
         promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
         if promise is not None:
@@ -62,11 +63,13 @@ def take_promise(directory: SweepDirectory) -> None:
 
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
-    """Returns the promise of a sweep; `None` if there is none, it cannot be read, or trials were added since."""
+    """Returns the predicted cost of a sweep; `None` if there is none, it cannot be read, or trials have been added
+    since."""
     return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:
-    """Returns the folder of a promise. The sweep's seed does not count, because the price does not depend on it."""
+    """Returns the folder of a sweep's predicted cost. The folder does not depend on the seed, because the cost does
+    not."""
     key = [spec.but(seed=0).sha256(), environment, platform.node()]
     return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]

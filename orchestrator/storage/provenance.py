@@ -15,12 +15,12 @@ from attnsweep.orchestrator.storage.environment import versions
 
 
 def new_identity(name: str) -> str:
-    """Returns a readable name. Its random end distinguishes sweeps that start in the same second."""
+    """Returns a new readable name for a sweep. The random end distinguishes sweeps that start in the same second."""
     return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def current_provenance() -> dict[str, Any]:
-    """Returns this process's command, user, machine and versions."""
+    """Returns this process's command, user, machine and versions of libraries."""
     command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

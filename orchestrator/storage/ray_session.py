@@ -10,7 +10,7 @@ _SESSION = re.compile(r"session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+")
 
 
 def new_directory(name: str, given: str | None = None) -> str:
-    """Returns the directory of a new sweep or reproduction.
+    """Returns the directory for a new sweep or reproduction.
 
     Args:
         name: The sweep's name.
@@ -26,7 +26,7 @@ def new_directory(name: str, given: str | None = None) -> str:
 
 
 def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
-    """Refuses a path in the folder of a Ray session.
+    """Raises an error for a path inside the folder of a Ray session.
 
     Args:
         path: Where results would be kept.

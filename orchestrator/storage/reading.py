@@ -22,17 +22,17 @@ _FIXES: dict[int | None, str] = {
 
 
 def is_damage(error: OSError) -> bool:
-    """Returns whether an error of reading a file means that the file is lost."""
+    """Returns whether an error that occurred while a file was read means that the file is lost."""
     return error.errno in _DAMAGE
 
 
 def is_fault(error: OSError) -> bool:
-    """Returns whether an error is a fault of the machine, which another path would not avoid."""
+    """Returns whether an error is a fault of the machine, which would occur with another path too."""
     return error.errno in MACHINE_ERRORS
 
 
 def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
-    """Returns the error for a file that cannot be read now."""
+    """Returns the error for a file that cannot be read at the moment."""
     given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
     return StoreError(file, given=given, expected=expected, fix=fix)
@@ -40,7 +40,7 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """A context for opening and reading a file: an OSError that leaves it means that the file is damaged.
+    """A context for opening and reading a file. An OSError that leaves the context means that the file is damaged.
 
     Raises:
         StoreError: If the file cannot be read now.

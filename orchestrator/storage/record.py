@@ -25,7 +25,7 @@ _LONGEST_REASON = 200
 
 
 class Record(BaseModel):
-    """Base of the records that are stored as JSON files. Unknown fields are refused."""
+    """Base class of records that are stored as JSON files. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,12 +34,12 @@ R = TypeVar("R", bound=Record)
 
 
 class DamagedRecordError(UserError):
-    """A record differs from what was written."""
+    """Raised if a stored record differs from what was written."""
 
 
 @dataclass(frozen=True)
 class RecordFile(Generic[R]):
-    """The file that stores a record in a sweep directory.
+    """The file in a sweep directory that stores one record.
 
     Attributes:
         name: The file's name.
@@ -72,17 +72,17 @@ class RecordFile(Generic[R]):
             ) from damage
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record that no result depends on; returns `None` if it is missing or cannot be read."""
+        """Reads a record on which no result depends; returns `None` if it is missing or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
 
     def write(self, place: Place, record: R) -> None:
-        """Replaces the record. Durable once this returns."""
+        """Replaces the stored record. Durable when this returns."""
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
-        """Replaces a record that no result depends on; a failure is ignored."""
+        """Replaces a record on which no result depends. A failure is ignored."""
         with suppress(StoreError):
             place.put_passing_text(self.name, self.text(record))
 
@@ -92,7 +92,7 @@ class RecordFile(Generic[R]):
         return _written(content | {_CHECKSUM: sha256_of(content)})
 
     def parse(self, text: str) -> R:
-        """Parses the text that `text` has made of a record.
+        """Parses the text of a record's file, as `text` has made it.
 
         Raises:
             ValueError: If the text was not made by `text`.
@@ -118,7 +118,7 @@ def _written(content: Mapping[str, Any]) -> str:
 
 
 def reason_of(damage: Exception) -> str:
-    """Returns why a record cannot be read, in one line."""
+    """Returns in one line why a record cannot be read."""
     if isinstance(damage, ValidationError):
         first = damage.errors(include_url=False)[0]
         return ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])

@@ -19,7 +19,7 @@ LIKELY_CAUSES = (
 
 
 class Replays(Record):
-    """The results of replays: of training some trainings of a sweep once more.
+    """The results of training some recorded trainings of a sweep once more (replays).
 
     Attributes:
         deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is not finite.
@@ -36,13 +36,13 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest deviation of a loss; `None` if any is `None`."""
+        """The largest relative deviation of a loss between a training and its replay; `None` if one is not finite."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
     @property
     def fault(self) -> str | None:
-        """What is wrong, in a sentence; `None` if all replays end as the original trainings did."""
+        """A sentence about what is wrong; `None` if all replays end as the original trainings did."""
         return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
@@ -76,7 +76,7 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the record of an earlier run, or the records of all shards together; `None` if there is none.
+    """Returns the replays that an earlier run has recorded, or those of all shards together; `None` if there are none.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.
@@ -99,7 +99,8 @@ def _read_if_there(place: Place) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """Like `read_replays`, but returns `None` for a damaged record too, so that its trainings are replayed again."""
+    """Returns the replays of an earlier run like `read_replays`, but `None` for a damaged record, so that its
+    trainings are replayed again."""
     try:
         return read_replays(directory)
     except DamagedRecordError:

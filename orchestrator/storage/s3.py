@@ -36,7 +36,7 @@ before the request's timeout."""
 
 @dataclass(frozen=True, slots=True)
 class ObjectPrefix:
-    """A prefix of a bucket as the place of a sweep.
+    """A prefix of a bucket in an object store, as the place of a sweep.
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
     since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
@@ -66,17 +66,18 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Reuses the clients: making one takes 8 ms, and each has its own connections."""
+        """Like `Place.inside`. The folder shares this place's clients, because a new client takes 8 ms and opens its
+        own connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
         return not self._has_objects("")
 
     def check_makeable(self) -> None:
-        """Does nothing: only writing the first object shows whether the prefix can be written to."""
+        """Does nothing, because only writing the first object shows whether the prefix is writable."""
 
     def make(self) -> None:
-        """Does nothing: a prefix exists with its first object."""
+        """Does nothing, because a prefix exists as soon as it has an object."""
 
     def has_text(self, name: str) -> bool:
         try:
@@ -94,7 +95,7 @@ class ObjectPrefix:
         return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
-        """The version is the ETag."""
+        """Reads an object's text; the version is the object's ETag."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 answer = self._store.get(self._key(name))
@@ -115,7 +116,8 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """If an answer is lost, the client repeats the write, which is then refused although it has succeeded."""
+        """Like `LeaseStore.swap_text`. If an answer is lost, the client repeats the write, which may then be refused
+        although it succeeded."""
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:
@@ -124,7 +126,7 @@ class ObjectPrefix:
                 return None
 
     def now(self) -> datetime:
-        """Returns the time by the store's clock, from a temporary object that is written for this."""
+        """Returns the time by the store's clock, read from a temporary object that is written for this purpose."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
             self._uploads.put(self._key(name), b"")
@@ -133,7 +135,7 @@ class ObjectPrefix:
         return written
 
     def texts(self, folder: str) -> list[str]:
-        """Returns the names of the texts in a folder."""
+        """Returns the names of the texts in a folder of the prefix."""
         with self.answering():
             listed = self._store.list_with_delimiter(self._key(folder))
         return [file["path"].rpartition("/")[2] for file in listed["objects"]]
@@ -161,7 +163,7 @@ class ObjectPrefix:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        """Returns none: an upload that was not completed has no name."""
+        """Returns no names, because an unfinished upload leaves no object."""
         del folder
         return []
 
@@ -189,7 +191,7 @@ class ObjectPrefix:
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{key}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Writes all files on this machine, then uploads them under their final names."""
+        """Writes all files on this machine first, then uploads them under their final names."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)
@@ -218,12 +220,13 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Returns the key of an object for the clients, which add the prefix of the whole sweep themselves."""
+        """Returns the key of an object relative to the whole sweep's prefix, which the store's clients add."""
         return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """Like `answering`, but treats "not found" as a missing bucket, because a write needs no existing object."""
+        """A context for writing, like `answering`, in which "not found" means a missing bucket, because a write needs
+        no existing object."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -236,12 +239,14 @@ class ObjectPrefix:
         return bool(listed["objects"] or listed["common_prefixes"])
 
     def _require_bucket(self) -> None:
-        """Lists the prefix, because to any other request a missing bucket looks like a missing object."""
+        """Raises an error if the bucket is missing. It lists the prefix, because other requests do not tell a missing
+        bucket from a missing object."""
         self._has_objects("")
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file, each part read by one request, because pyarrow takes no `obstore.ReadableFile`.
+    """An object of the store as a file for pyarrow, each part read by one request. pyarrow does not take an
+    `obstore.ReadableFile`.
 
     Args:
         read: Returns a part of the object, from its start and length in bytes.
@@ -277,7 +282,8 @@ _FOLDER_MARK = ".folder"
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
-    """Returns a prefix, with endpoint, region and credentials from the environment or AWS's configuration files.
+    """Opens a prefix in an object store. Endpoint, region and credentials come from the environment or AWS's
+    configuration files.
 
     Raises:
         StoreError: If AWS does not know the bucket's region.

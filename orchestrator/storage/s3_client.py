@@ -49,7 +49,7 @@ _IS_LATE = re.compile(r"no answer \((?!Connect)")
 
 
 def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
-    """Returns the objects under a prefix of a bucket. Sends no request yet, except for an unknown region.
+    """Returns a client for the objects under a prefix of a bucket. Sends no request, unless the region is unknown.
 
     Args:
         bucket, prefix: Where the objects are.
@@ -84,7 +84,7 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
 
 def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
-    """Returns the error for a request that a store has refused or not answered.
+    """Returns the error for a request that a store has refused or left unanswered.
 
     Args:
         uri: The sweep's URI.
@@ -100,7 +100,8 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
 
 
 def _answers(error_text: str) -> Iterator[str]:
-    """Yields descriptions of an answer, best first: the store's own words, the HTTP status, why there was none."""
+    """Yields possible descriptions of a failed request, best first: the store's own words, the HTTP status, why there
+    was no answer."""
     if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):
@@ -113,7 +114,8 @@ def _answers(error_text: str) -> Iterator[str]:
 
 
 def _profile() -> dict[str, str]:
-    """Returns the settings of the chosen profile in AWS's configuration files. Only its region and keys are used."""
+    """Returns the settings of the chosen profile in AWS's configuration files. Of these only region and keys are
+    used."""
     name = os.environ.get("AWS_PROFILE") or "default"
     home = Path.home() / ".aws"
     files = (

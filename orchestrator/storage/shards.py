@@ -27,7 +27,7 @@ _FOLDER = re.compile(r"shard-(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The trials of one driver: those trials t of the sweep with t mod `count` = `index`.
+    """A shard of a sweep: the trials of one driver, which are the trials t with t mod `count` = `index`.
 
     The shard's own Optuna study numbers its trials 0, 1, 2, ... Seeds, rows and messages use the sweep's numbers.
 
@@ -53,23 +53,23 @@ class Shard:
 
     @property
     def folder(self) -> str:
-        """The shard's folder in the sweep's directory."""
+        """The name of the shard's folder in the sweep's directory."""
         return f"shard-{self.index}"
 
     def trial(self, number: int) -> int:
-        """Returns the sweep's number of the trial with this number in the shard's study."""
+        """Converts a trial's number in the shard's study to its number in the whole sweep."""
         return self.index + self.count * number
 
     def number(self, trial: int) -> int:
-        """Returns the number in the shard's study of a trial of this shard: the inverse of `trial`."""
+        """Converts a trial's number in the whole sweep to its number in the shard's study: the inverse of `trial`."""
         return trial // self.count
 
     def first(self, n_trials: int) -> range:
-        """Returns the sweep's numbers of the shard's first `n_trials` trials."""
+        """Returns the numbers, in the whole sweep, of the shard's first `n_trials` trials."""
         return range(self.index, self.trial(n_trials), self.count)
 
     def n_of(self, n_trials: int) -> int:
-        """Returns how many of the sweep's first `n_trials` trials belong to the shard."""
+        """Returns how many of the whole sweep's first `n_trials` trials belong to the shard."""
         return len(range(self.index, n_trials, self.count))
 
 
@@ -78,12 +78,12 @@ WHOLE = Shard(0, 1)
 
 
 def place_of_whole(shard: Place) -> Place:
-    """Returns the directory of the whole sweep, from the directory of a shard."""
+    """Returns the directory of the whole sweep, given the directory of a shard."""
     return place_of(str(shard).rpartition("/")[0] or ".")
 
 
 def shards_of(place: Place) -> list[Place]:
-    """Returns the directories of a sweep's shards that have begun, in their order; none if the directory has no shards.
+    """Returns the directories of the begun shards of a sweep, in their order; none for a sweep without shards.
 
     A directory is a sweep of shards if and only if the `shards` of its record is positive.
 
@@ -100,12 +100,13 @@ def shards_of(place: Place) -> list[Place]:
 
 
 def parts_of(place: Place) -> list[Place]:
-    """Returns the directories that hold a sweep's rows: its shards, or the directory itself."""
+    """Returns the directories that hold a sweep's rows: those of its shards, or the sweep's own directory."""
     return shards_of(place) or [place]
 
 
 def allow_many_files() -> None:
-    """Raises this process's limit on open files to the system's: a shard opens up to 39, and shells allow 1024."""
+    """Raises this process's limit on open files to the system's maximum, because a shard opens up to 39 files and
+    shells allow 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -123,8 +124,8 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
 
 
 def at_once(call: Callable[[T], R], items: Iterable[T], n_at_once: int) -> list[R]:
-    """Calls a function on each item, up to `n_at_once` concurrently, and returns the results in order. For functions
-    that wait for a disk or a network."""
+    """Calls a function on each item, up to `n_at_once` concurrently; returns the results in order. It is for functions
+    that wait for a disk or network."""
     if n_at_once == 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(n_at_once) as threads:

@@ -16,11 +16,11 @@ _MOST_SWEEPS = 2**31 // TRIALS_APART
 
 
 class CutShortError(UserError):
-    """The directory holds a merge that has not ended."""
+    """Raised for a directory that holds an unfinished merge of sweeps."""
 
 
 class Source(Record):
-    """One of the sweeps in a merged directory.
+    """One of the sweeps that were merged into a directory.
 
     Attributes:
         sweep: The sweep's identity, also in the column `sweep` of its rows.
@@ -38,12 +38,12 @@ class Source(Record):
 
 
 def source_file(sweep: str) -> str:
-    """Returns the name, in a merged directory, of the file with a sweep's record."""
+    """Returns the name of the file, in a merged directory, that stores the record of one of the merged sweeps."""
     return f"sources/{sweep}.json"
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
-    """Checks that no two trials of sweeps that are read as one get the same number.
+    """Raises an error if trials of several sweeps, which are read as one, would get the same number.
 
     Args:
         places: The sweeps.
@@ -70,7 +70,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Refuses a directory into which these sweeps have not been merged completely.
+    """Raises an error that says that these sweeps have not been merged into the directory completely.
 
     Raises:
         CutShortError: Always.
@@ -85,7 +85,7 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Refuses a merged directory, for commands that train, replay or project a sweep.
+    """Raises an error for a merged directory, in commands that train, replay or log a sweep.
 
     Args:
         place: The directory.

@@ -7,7 +7,7 @@ from attnsweep.workloads.files import take_over
 
 
 def offer_bases(directory: SweepDirectory) -> None:
-    """Puts a sweep's bases where its workload looks for them in this process.
+    """Puts the bases (weights that trainings start from) of a sweep where its workload looks for them in this process.
 
     Raises:
         UserError: If a base is missing, or differs from the one that the sweep recorded.

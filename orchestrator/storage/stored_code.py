@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """Returns a sweep's workload, from its stored code or an installed package, with the sweep's bases in reach.
+    """Returns a sweep's workload, from its stored code or an installed package, and puts the sweep's bases where the
+    workload finds them.
 
     Raises:
         UserError: If it is not installed any more, its code is not trusted, or a stored file differs from the record.
@@ -31,7 +32,8 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
 
 
 def code_of(directory: SweepDirectory) -> UserCode | None:
-    """Returns the user's code that a sweep runs; `None` if it runs an installed package. Executes nothing.
+    """Returns the user's code that a sweep runs; `None` if the workload comes from an installed package. Executes
+    nothing.
 
     Raises:
         UserError: If a file is missing, or differs from the one that the sweep recorded; if nothing is trained in the
@@ -61,7 +63,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def check_trusted(code: UserCode | None, where: object) -> None:
-    """Refuses code that this user does not trust.
+    """Raises an error for user code that this user does not trust.
 
     Raises:
         UserError: With the names of its files.
@@ -77,7 +79,7 @@ def check_trusted(code: UserCode | None, where: object) -> None:
 
 
 def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
-    """Trusts the user's code from now on and reports each file by calling `say`."""
+    """Trusts the user's code from now on, and lists each of its files by calling `say`."""
     if code is None:
         say("nothing to trust: the workload is in an installed package")
         return
@@ -87,7 +89,8 @@ def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """Returns the spec with the workload named by its file without the folder, which need not outlive the run."""
+    """Returns the spec with the workload's file named without its folder, because the folder need not outlive the
+    run."""
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
 
 

@@ -49,7 +49,7 @@ BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 class SweepRecord(Record):
-    """The content of `sweep.json`. A field that earlier versions lacked is left out of the file while it is empty.
+    """The content of `sweep.json`. Fields that earlier versions lacked are not written while they are empty.
 
     Attributes:
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
@@ -124,7 +124,8 @@ class SweepRecord(Record):
 
 
 class Course(Record):
-    """The content of `course.json`: whether a run has spent the sweep's budget, and the wall seconds of all runs."""
+    """The content of `course.json`: whether a run has spent the sweep's budget, and the wall-clock seconds of all
+    runs."""
 
     finished: bool
     seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -139,7 +140,7 @@ COURSE = RecordFile("course.json", Course, "write it anew with: attnsweep resume
 
 
 class SweepDirectory(SweepRecord):
-    """A sweep's record together with its place.
+    """A sweep directory: the sweep's record together with its place.
 
     Attributes:
         place: The directory, or the prefix in an object store.
@@ -153,12 +154,12 @@ class SweepDirectory(SweepRecord):
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
-        """Returns whether a directory holds a sweep, damaged or not."""
+        """Returns whether a directory holds a sweep, even a damaged one."""
         return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
     def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
-        """Checks that a new sweep can be created in a directory. Writes nothing.
+        """Raises an error if no new sweep can be created in a directory. Writes nothing.
 
         A shard's directory may contain files without a record: a driver that was killed has left them.
 
@@ -198,7 +199,7 @@ class SweepDirectory(SweepRecord):
         shards: int = 0,
         shard: Shard | None = None,
     ) -> "SweepDirectory":
-        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, weights and warm start.
+        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, base weights and warm start.
 
         Args:
             where: The new directory.
@@ -280,7 +281,7 @@ class SweepDirectory(SweepRecord):
 
     @classmethod
     def open_begun(cls, where: PlaceName) -> "SweepDirectory":
-        """Like `open`, but also accepts a directory into which a merge has not ended."""
+        """Opens a sweep directory like `open`, but also one into which a merge has not ended."""
         place = place_of(where)
         try:
             stored = _RECORD.read(place)
@@ -305,16 +306,18 @@ class SweepDirectory(SweepRecord):
 
     @property
     def homes(self) -> tuple[Place, ...]:
-        """The directories that drivers write to: the sweep's own, or those of its shards that have begun."""
+        """The places that drivers write to: the sweep's own, or those of its begun shards."""
         return tuple(part.place for part in self.parts) if self.shards else (self.place,)
 
     def whole(self) -> "SweepDirectory":
-        """Returns the divided sweep that this shard belongs to; itself if it is no shard or was copied alone."""
+        """Returns the divided sweep that this shard belongs to; the directory itself if it is no shard or was copied
+        alone."""
         above = place_of_whole(self.place)
         return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
 
     def with_files(self) -> "SweepDirectory":
-        """Returns a directory that stores the files of the record: this one, or any of its shards that have begun.
+        """Returns a directory that stores the files of the record: this one or, for a divided sweep, its first begun
+        shard.
 
         Raises:
             UserError: If no shard has begun.
@@ -331,22 +334,22 @@ class SweepDirectory(SweepRecord):
 
     @property
     def of_shard(self) -> Shard:
-        """The trials of the spec that the directory holds."""
+        """The shard whose trials this directory holds."""
         return self.shard or WHOLE
 
     @property
     def own_spec(self) -> Sweep:
-        """The spec with the number of trials that this directory is to hold."""
+        """The spec with the number of trials that this directory will hold."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
 
     @property
     def name(self) -> str:
-        """The sweep's identity, followed by the shard's folder for a shard."""
+        """The sweep's identity; for a shard, followed by the name of its folder."""
         return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
 
     @property
     def shortfall(self) -> str:
-        """Which shards have not begun or are not finished, in words; empty if all are finished, or without shards.
+        """Says which shards have not begun or are not finished; empty if all are finished, or if there are no shards.
 
         Raises:
             UserError: If a `course.json` is damaged.
@@ -359,60 +362,61 @@ class SweepDirectory(SweepRecord):
         return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def but(self, **changes: Any) -> "SweepDirectory":
-        """Returns a copy with some fields changed. Writes nothing: see `record_as`."""
+        """Returns a copy of the record with some fields changed. Writes nothing; `record_as` does."""
         return self.model_copy(update=changes)
 
     @property
     def environment(self) -> str | None:
-        """The id of the latest environment; `None` if none is recorded."""
+        """The id of the sweep's latest environment; `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
 
     @property
     def engine(self) -> Engine:
-        """The engine that takes the steps of the sweep's trainings, the same from the first to the last."""
+        """The name of the engine that takes the steps of the sweep's trainings. It never changes during a sweep."""
         return self.engine_of(self.environment)
 
     @property
     def engine_reason(self) -> str:
-        """Why the sweep has this engine, as a clause; empty if that was not recorded."""
+        """The reason why the sweep has this engine, as a clause; empty if it was not recorded."""
         return str(self.provenance.get("engine_reason", ""))
 
     @property
     def engine_in_words(self) -> str:
-        """The engine and the reason for it: `vmapped: its steps would not repay compiling`."""
+        """The engine with the reason for it: `vmapped: its steps would not repay compiling`."""
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """Returns the engine of one of the sweep's environments, by the environment's id."""
+        """Returns the engine of the sweep's environment with the given id."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 
     def changes(self, environment: Environment) -> list[str]:
-        """Returns the differences between the latest environment and this one, in words."""
+        """Returns in words how the given environment differs from the sweep's latest one."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> "SweepDirectory":
-        """Returns a copy with this environment as the latest. Writes nothing: see `record_as`."""
+        """Returns a copy of the record with this environment as the latest. Writes nothing; `record_as` does."""
         others = {name: other for name, other in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
 
     def beside(self, environment: Environment) -> "SweepDirectory":
-        """Returns a copy with this environment added before the others. Writes nothing: see `record_as`."""
+        """Returns a copy of the record with this environment added before the others. Writes nothing; `record_as`
+        does."""
         return self.but(environments={environment.id: environment, **self.environments})
 
     @property
     def alike(self) -> frozenset[str]:
-        """Ids of the environments that equal the latest one, or differ from it only in the type of machine."""
+        """The ids of the environments that equal the latest one, or differ from it only in the type of machine."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     def machine_of(self, environment: str | None) -> str | None:
-        """Returns the machine type of one of the sweep's environments, by its id; `None` if not recorded."""
+        """Returns the type of machine of the sweep's environment with the given id; `None` if it was not recorded."""
         known = self.environments.get(environment or "")
         return known.machine if known else None
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Numbers of replicates per trial at the sweep's start and after each addition; empty if a rule decides them.
+        """The number of replicates per trial at the sweep's start and after each addition; empty if a rule decides it.
 
         When replicates are added, a trial that was reported to the study keeps the value of its first replicates there.
         """
@@ -423,11 +427,12 @@ class SweepDirectory(SweepRecord):
 
     @property
     def n_retried(self) -> int:
-        """How often failed trainings were trained again."""
+        """The number of times that failed trainings were trained again."""
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns, for each retry of failed trainings, the replicates of this trial that were retried then or later.
+        """Returns one set for each retry of failed trainings: the replicates of this trial that were retried then or
+        later.
 
         A trial that was reported to the study keeps its value there. The value was computed without the replicates that
         were retried since.
@@ -437,29 +442,31 @@ class SweepDirectory(SweepRecord):
 
     @property
     def all_sweeps(self) -> frozenset[str]:
-        """The identities of the sweeps whose rows the directory holds."""
+        """The identities of all sweeps whose rows the directory holds."""
         return frozenset({self.sweep, *(source.sweep for source in self.sources)})
 
     @property
     def is_extended(self) -> bool:
-        """Whether trials or replicates were added after the sweep's start."""
+        """Whether trials or replicates were added after the sweep had started."""
         return bool(self._added)
 
     def extended(self, more: Extension) -> "SweepDirectory":
-        """Returns a copy with trials and replicates added. Writes nothing: see `record_as`."""
+        """Returns a copy of the record with trials and replicates added. Writes nothing; `record_as` does."""
         replicates = (*self.more_replicates, *([more.replicates] if more.replicates else []))
         more_trials = self.more_trials + more.trials
         return self.but(spec=more.of(self.spec), more_trials=more_trials, more_replicates=replicates)
 
     def retrying(self, failed: Iterable[tuple[int, int]]) -> "SweepDirectory":
-        """Returns a copy that retries these (trial, replicate) pairs. Writes nothing: see `record_as`."""
+        """Returns a copy of the record in which these (trial, replicate) pairs are retried. Writes nothing;
+        `record_as` does."""
         by_trial: dict[int, tuple[int, ...]] = {}
         for trial, replicate in sorted(failed):
             by_trial[trial] = (*by_trial.get(trial, ()), replicate)
         return self.but(retried=(*self.retried, by_trial)) if by_trial else self
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the record, which the caller has read while holding the lock. Repairs a damaged `course.json`."""
+        """Replaces the stored record by a changed one. The caller must have read the record while holding the lock.
+        Repairs a damaged `course.json`."""
         try:
             course = self._course()
         except DamagedRecordError:
@@ -473,7 +480,7 @@ class SweepDirectory(SweepRecord):
             _RECORD.write(self.place, changed)
 
     def record(self) -> str:
-        """Returns the text of `sweep.json`."""
+        """Returns the text of the sweep's file `sweep.json`."""
         return self.place.read_text(SWEEP_FILE)
 
     @property
@@ -483,11 +490,11 @@ class SweepDirectory(SweepRecord):
 
     @property
     def seconds_spent(self) -> float:
-        """Wall seconds of all runs that ended regularly. Raises UserError if `course.json` is damaged."""
+        """The wall-clock seconds of all runs that ended regularly. Raises UserError if `course.json` is damaged."""
         return self._course().seconds
 
     def record_run(self, *, finished: bool, seconds: float) -> None:
-        """Records the end of a run: whether the budget is spent, and the run's seconds."""
+        """Records the end of a run: whether the budget is spent, and how many seconds the run took."""
         COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> Course:
@@ -502,27 +509,27 @@ class SweepDirectory(SweepRecord):
             return Course(finished=False, seconds=0.0)
 
     def text(self) -> str:
-        """Returns the record of this object as a text for `sweep.json`."""
+        """Returns this record as the text of `sweep.json`."""
         return _RECORD.text(self)
 
 
 def _open_shard(place: Place) -> SweepDirectory | None:
-    """Returns a shard; `None` if its driver was killed before it wrote a record."""
+    """Opens a shard; returns `None` if the shard's driver was killed before it wrote a record."""
     return SweepDirectory.open_begun(place) if SweepDirectory.is_there(place) else None
 
 
 def code_file(sha256: str) -> str:
-    """Returns the name in a sweep directory of the user's file with this content."""
+    """Returns the file name, within a sweep directory, of a user's code file with this sha256."""
     return f"{_CODE_FOLDER}/{sha256}.py"
 
 
 def base_file(name: str) -> str:
-    """Returns the name in a sweep directory of the file with these weights."""
+    """Returns the file name, within a sweep directory, of a base's weights."""
     return f"{_BASES_FOLDER}/{name}.json"
 
 
 def _check_readable(directory: SweepDirectory) -> None:
-    """Checks that a record can be read back, before it is written.
+    """Raises an error, before anything is written, if a record could not be read back.
 
     Raises:
         SpecError: If the record cannot be read back.

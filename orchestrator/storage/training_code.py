@@ -27,7 +27,8 @@ _TRAINER = "attnsweep.orchestrator.training.trainer"
 
 
 def digests_of(workload: "Workload[Any]") -> dict[str, str]:
-    """Returns a digest of each module's code, by the module's name, or the file's name for a workload in a file.
+    """Returns a digest of the code of each module that trains a workload, by name; a workload in a file goes by the
+    file's name.
 
     Comments, docstrings and layout do not count.
     """
@@ -36,13 +37,13 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
 
 
 def installed_modules(workload: "Workload[Any]") -> list[str]:
-    """Returns the modules among those of `digests_of` that other machines import from their own installation."""
+    """Returns those modules of `digests_of` that other machines import from their own installation."""
     scope = _Scope.of(workload)
     return [name for name in _followed(scope) if scope.is_installed(name)]
 
 
 def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns a digest of the code of each of these modules that this process would import.
+    """Returns a digest of the code that this process would import for each of the given modules.
 
     Args:
         modules: The modules' names.
@@ -55,7 +56,8 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of these modules by the sha256 of their texts, for a process that has the same texts."""
+    """Returns the digests of the given modules, keyed by the sha256 of each module's text, for processes that have the
+    same texts."""
     return {_sha256(text): _read(text)[0] for text in _texts_here(modules).values()}
 
 
@@ -95,7 +97,7 @@ class _Module:
 
 @dataclass(frozen=True)
 class _Scope:
-    """Decides which modules belong to us or the user, and finds their source texts.
+    """Decides which modules belong to attnsweep or the user, and finds their source texts.
 
     Attributes:
         own: The module of the workload.
@@ -111,7 +113,7 @@ class _Scope:
         return cls(code.module_name if code else type(workload).__module__, code)
 
     def find(self, name: str) -> _Module | None:
-        """Returns a module; `None` for a module of a library, and for a name that is no module."""
+        """Returns a module's source; `None` for a library's module, and for a name that is no module."""
         if self.code is not None and name in self.code.files:
             if self.code.files[name] is None:
                 return None
@@ -124,12 +126,13 @@ class _Scope:
         return None if file is None else _Module(file.read_bytes(), file.stem == "__init__")
 
     def is_installed(self, name: str) -> bool:
-        """Returns whether a module belongs to an installed package, and is no file of the user's."""
+        """Returns whether a module belongs to an installed package, rather than being a file of the user's."""
         is_users = self.code is not None and name in self.code.files
         return self._is_followed(name) and not is_users and not name.startswith("__main__")
 
     def shown(self, name: str) -> str:
-        """Returns the module's name, without the location of the user's file and the package that holds ours."""
+        """Returns a module's name for records: without the location of the user's file, and without the package name
+        `attnsweep`."""
         if self.code is not None and name == self.own:
             return self.code.main
         return name.removeprefix(f"{_DISTRIBUTION}.")
@@ -159,7 +162,8 @@ def _file_of(name: str) -> Path | None:
 
 @functools.cache
 def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
-    """Returns a digest of the code, and the names that it imports, each with its number of leading dots."""
+    """Returns a digest of the source code, and the names that the code imports, each with its number of leading
+    dots."""
     try:
         tree = ast.parse(source)
         code = _plain(tree).encode(errors="surrogatepass")
@@ -170,7 +174,7 @@ def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
 
 
 def _plain(node: object) -> str:
-    """Returns the syntax tree as the text of nested lists, without docstrings and positions.
+    """Formats a syntax tree as nested lists, without docstrings and positions.
 
     Empty fields are left out, because new versions of Python add some.
     """

@@ -16,7 +16,7 @@ _trusted_here: set[str] = set()
 
 
 def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
-    """Records that this user trusts these files of code.
+    """Records that this user trusts the given files of code.
 
     Args:
         code: The sha256 of each file, by the file's name.
@@ -36,7 +36,7 @@ def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
 
 
 def is_trusted(code: Mapping[str, str]) -> bool:
-    """Returns whether this user trusts exactly these files."""
+    """Returns whether this user trusts exactly the given files of code."""
     digest = _digest(code)
     if digest in _trusted_here:
         return True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def name_unknown_user() -> None:
-    """Gives a name and a home to a user whom the machine does not know, such as a bare user id in a container.
+    """Gives a name and a home to a user who is unknown to the machine, such as a bare user id in a container.
 
     MLflow and PyTorch's compiler raise errors without them. The name is the id; the home is, by Debian's convention, a
     folder that nobody can make, so nothing is stored there.
@@ -22,7 +22,7 @@ def name_unknown_user() -> None:
 
 
 def state_folder() -> Path:
-    """Returns the folder of attnsweep's data for this user, which may not exist yet.
+    """Returns the folder for attnsweep's data of this user. It may not exist yet.
 
     Raises:
         RuntimeError: If the user has no home.

@@ -14,7 +14,7 @@ from attnsweep.search_spaces.sweep import sha256_of
 
 
 class ToldTrial(Record):
-    """A trial of an earlier sweep that was reported to the sampler.
+    """A trial of an earlier sweep from which the sampler of a later sweep learns.
 
     Attributes:
         trial: The trial's number in its own sweep.
@@ -35,7 +35,7 @@ class ToldTrial(Record):
 
 
 class EarlierSweep(Record):
-    """An earlier sweep and its trials that were reported to the sampler.
+    """An earlier sweep, with those of its trials from which the sampler of a later sweep learns.
 
     Attributes:
         place: Where the earlier sweep was.
@@ -51,18 +51,19 @@ class EarlierSweep(Record):
 
 
 class WarmStart(Record):
-    """The content of `warm_start.json`: the earlier sweeps, in the order in which the sampler got them."""
+    """The content of `warm_start.json`: earlier sweeps, in the order in which their trials were given to the
+    sampler."""
 
     sweeps: tuple[EarlierSweep, ...]
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of all earlier sweeps, in their order."""
+        """The trials of all earlier sweeps, in the order in which they were given to the sampler."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property
     def sha256(self) -> str:
-        """Hash of the content, also stored in the sweep's record."""
+        """A hash of the content, which is also stored in the sweep's record."""
         return sha256_of(self.model_dump(mode="json"))
 
 

@@ -29,7 +29,7 @@ _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 @dataclass(frozen=True, slots=True)
 class TrialValues:
-    """The parameters and aggregated results of a trial, as MLflow stores them.
+    """The parameters and the aggregated results of one trial, as MLflow stores them.
 
     Attributes:
         params: The parameters as texts, which MLflow requires.
@@ -42,7 +42,7 @@ class TrialValues:
 
 @dataclass(frozen=True, slots=True)
 class TrialContent:
-    """The whole content of a trial's child run: name, tags, parameters, results, curves and times.
+    """All that a trial's child run in MLflow contains: name, tags, parameters, results, curves and times.
 
     Attributes:
         trial: The number of the trial.
@@ -66,12 +66,13 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    """Returns whether the trials of a sweep have runs of their own in MLflow."""
+    """Returns whether each trial of a sweep gets a run of its own in MLflow; a sweep with very many trials has a table
+    instead."""
     return spec.trials <= MOST_RUNS
 
 
 def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> str:
-    """Returns the trials of a sweep as CSV: number, varied parameters, and aggregates over the trainings."""
+    """Returns the trials of a sweep as CSV: number, varied parameters, and aggregated results."""
     spec, values_by_trial = directory.spec, trial_values(connection, directory)
     params = [name for name in spec.parameters() if name not in spec.fixed()]
     metrics = sorted({name for values in values_by_trial.values() for name in values.metrics})
@@ -87,7 +88,7 @@ def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirec
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
-    """Returns the contents of the child runs of complete trials.
+    """Returns the content of the MLflow child run of each given complete trial.
 
     Args:
         connection: From `Ledger.connect`.
@@ -102,13 +103,13 @@ def trial_contents(
 
 
 def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[int, TrialValues]:
-    """Returns the parameters and results of all trials, complete or not, by trial."""
+    """Returns the parameters and results of all trials by number, including incomplete trials."""
     reported = _reported(connection, directory.spec, "true")
     return {row["trial"]: _values(directory, row, reported.get(row["trial"])) for row in _rows(connection, "true")}
 
 
 def short_number(value: float) -> str:
-    """Formats a number with two significant digits in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
+    """Formats a number with two significant digits, in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -133,7 +134,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns the objectives of each trial and whether it meets the constraints, as metrics, by the trial's number.
+    """Returns for each trial, as metrics, the values of its objectives, and whether it meets the constraints; empty for
+    one objective alone.
 
     Empty for a sweep with one objective and no constraint, so that its runs have the same metrics as before there were
     several objectives.
@@ -202,7 +204,8 @@ def _content(
 
 
 def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
-    """Returns the name of a child run. The trial's number comes first, because tables cut names off at the end."""
+    """Returns the name of a trial's child run. It begins with the trial's number, because tables cut names off at the
+    end."""
     words = [f"#{trial}"]
     for name in spec.parameters():
         if name in spec.fixed() or name not in parameters:
@@ -219,8 +222,8 @@ def _short(value: object) -> str:
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns the quartile curves over each trial's trainings, by trial and metric, at up to `MAX_CURVE_STEPS` steps
-    each.
+    """Returns the quartiles of the loss over each trial's trainings, by trial and metric name, at up to
+    `MAX_CURVE_STEPS` steps.
 
     Args:
         connection: From `Ledger.connect`.

@@ -7,7 +7,7 @@ _SCHEME = "sqlite:///"
 
 
 def uri_of(database: Path) -> str:
-    """Returns the URI of a database file.
+    """Returns the URI of a local database file.
 
     `%` and `?` are escaped because SQLAlchemy decodes the path and takes the text after a question mark as options.
     """
@@ -15,6 +15,6 @@ def uri_of(database: Path) -> str:
 
 
 def database_of(uri: str) -> Path | None:
-    """Returns the file of a local database; `None` for any other store."""
+    """Returns the file of a store's local database; `None` for any other store."""
     path = uri.removeprefix(_SCHEME).partition("?")[0]
     return Path(unquote(path)).resolve() if uri.startswith(_SCHEME) else None

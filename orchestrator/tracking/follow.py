@@ -43,14 +43,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of a synchronization: how many trials it logged, and how many the store already had."""
+    """The result of a synchronization: how many trials were logged, and how many the store already had."""
 
     n_logged: int
     n_present: int
 
 
 class Mirror:
-    """A sweep's ledger and its runs in a store. The runs are looked up once, when the mirror is constructed.
+    """A sweep's ledger beside its runs in a store, such as MLflow. The runs are looked up once, when the object is
+    constructed.
 
     Every method may raise what the store's library raises.
 
@@ -74,7 +75,7 @@ class Mirror:
         self._has_runs = directory.spec.trials <= self.runs.most_trials
 
     def missing(self) -> list[int]:
-        """Returns the complete trials of the ledger that the store should have but does not."""
+        """Returns the complete trials of the ledger that still have no finished run in the store."""
         if not self._has_runs:
             return []
         replicates = self.directory.spec.replicates
@@ -82,7 +83,8 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns when each trial with repeated failed trainings ended, by trial; `None` while one is missing."""
+        """Returns when each trial with retried trainings ended, by trial; `None` for a trial that is not complete
+        again."""
         trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}
@@ -97,7 +99,8 @@ class Mirror:
         return self._ledger.ask(ask)
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
-        """Logs the given complete trials that the store does not have, and yields the trials that were logged together.
+        """Logs those of the given complete trials that the store does not have. Yields the trials of each batch after
+        it was logged.
 
         A caller that stops early may call it again: no trial is logged twice.
         """
@@ -121,7 +124,7 @@ class Mirror:
 
 
 class Follower:
-    """Keeps a sweep's runs in a store up to date with the ledger.
+    """Keeps a sweep's runs in a store, such as MLflow, up to date with the ledger.
 
     All its knowledge is stored, so it may be killed at any time and the next follower continues. A file lock for each
     store prevents two followers from logging the same trials.
@@ -150,18 +153,19 @@ class Follower:
         self.state = State()
 
     def claim(self) -> None:
-        """Takes the file lock. Raises TakenError if another process logs the sweep's trials to this store."""
+        """Takes the lock for logging this sweep to this store. Raises TakenError if another process has it."""
         if self._lock is None:
             self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
         self._lock.confirm()
 
     def close(self) -> None:
-        """Releases the file lock. Idempotent."""
+        """Releases the lock for logging. Idempotent."""
         if self._lock is not None:
             self._lock.close()
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Logs the trials that have become complete; returns the seconds until the next call is due.
+        """Logs the trials that have become complete since the last call. Returns the seconds until the next call is
+        due.
 
         It never fails: a failure is the state's `problem`, and the next call starts anew.
 
@@ -175,7 +179,7 @@ class Follower:
             return self._retry_seconds
 
     def end(self, *, in_haste: bool) -> None:
-        """Calls `finish` at the end of a run, but like `look` never fails.
+        """Logs the last trials and the summary at the end of a sweep's run, like `finish`, but never fails.
 
         Args:
             in_haste: Whether the process may be killed before it is done: the sweep's run is first marked as no longer
@@ -189,7 +193,7 @@ class Follower:
             self._fail(error)
 
     def finish(self) -> None:
-        """Logs missing trials and the sweep's summary. Raises whatever the store raises."""
+        """Logs the missing trials and the sweep's summary. Raises whatever the store raises."""
         mirror = self._opened()
         self._log_missing(mirror, lambda: False)
         mirror.finish()
@@ -227,7 +231,8 @@ class Follower:
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs complete trials that the store lacks; returns the seconds that finding them took."""
+        """Logs the complete trials that the store does not have. Returns the seconds that it took to find these
+        trials."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)
@@ -251,14 +256,14 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns the spec and the repetitions, which decide which trials are complete."""
+    """Returns what decides which trials must be logged: the spec and the retried trainings."""
     return directory.spec, directory.retried
 
 
 def sync(
     directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None, *, follow: bool = False
 ) -> SyncResult:
-    """Logs the complete trials that MLflow does not have, and the sweep's summary. Idempotent.
+    """Logs to MLflow the complete trials that it does not have yet, and the sweep's summary. Idempotent.
 
     Args:
         directory, on_progress, follow: As in `sync_with`.
@@ -273,7 +278,7 @@ def sync(
 def sync_with(
     directory: SweepDirectory, store: RunStore, on_progress: OnProgress | None = None, *, follow: bool = False
 ) -> SyncResult:
-    """Logs the complete trials that a store does not have, and the sweep's summary. Idempotent.
+    """Logs to a store the complete trials that it does not have yet, and the sweep's summary. Idempotent.
 
     It holds the lock of the sweep's ledger, because two processes at once could both create a missing run.
 
@@ -314,7 +319,7 @@ def sync_with(
 
 
 def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
-    """Warns that a store does not get all trials, for a reason that is given in one line."""
+    """Logs a warning that a store does not get all trials, with the reason in one line."""
     command, *options = store.command
     _log.warning(
         "%s: %s; the sweep goes on, `attnsweep %s` logs what is missing",
@@ -325,6 +330,7 @@ def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
 
 
 def _may_have_ended(place: Place) -> bool:
-    """Returns whether no driver reports that it works on a sweep. Only the lock of the ledger proves that none does."""
+    """Returns whether no driver has recently reported work on a sweep. Only the ledger's lock could prove that no
+    driver works."""
     progress = PROGRESS.read_if_sound(place)
     return progress is None or not progress.is_running(datetime.now(UTC))

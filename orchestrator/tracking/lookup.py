@@ -13,7 +13,7 @@ from attnsweep.orchestrator.tracking.store import open_client
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The MLflow run of a trial, with its id, parameters and metrics.
+    """The MLflow run of one trial: its id, parameters and metrics.
 
     Attributes:
         trial: The number of the trial.
@@ -30,7 +30,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Logged:
-    """The MLflow runs of a sweep that a search found.
+    """The MLflow runs that were found for a sweep.
 
     Attributes:
         parents: The number of trainings that each parent run of the sweep records, by run id; `None` if it has not
@@ -43,16 +43,16 @@ class Logged:
 
     @cached_property
     def finished(self) -> frozenset[int]:
-        """The trials that have a finished run."""
+        """The trials whose run in MLflow is finished."""
         return frozenset(child.trial for child in self.children if child.finished)
 
     def runs_of(self, trial: int) -> list[str]:
-        """Returns the ids of a trial's runs."""
+        """Returns the ids of the MLflow runs of one trial."""
         return [child.run_id for child in self.children if child.trial == trial]
 
 
 def look_up(directory: SweepDirectory, uri: str) -> Logged:
-    """Looks up the runs of a sweep; finds none if the store does not have its experiment.
+    """Looks up the MLflow runs of a sweep. Finds none if the store does not have the sweep's experiment.
 
     Raises:
         MlflowException: If the store cannot be reached.

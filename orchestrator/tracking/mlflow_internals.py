@@ -32,7 +32,7 @@ except ImportError as error:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRun:
-    """The whole content of a run that has ended, ready to be inserted into a database or sent to a server.
+    """The content of an MLflow run that has ended, ready for a database or a server.
 
     Attributes:
         name, tags, params, metrics: As MLflow's client takes them; no metric is NaN or infinite.
@@ -48,7 +48,7 @@ class EndedRun:
 
 
 class RunTables:
-    """The tables of a database that holds MLflow's runs.
+    """The tables of MLflow's database that hold runs.
 
     They are written directly because MLflow's client writes a run in three calls, each with several transactions.
 
@@ -64,7 +64,8 @@ class RunTables:
 
     @staticmethod
     def of(uri: str, experiment: str) -> "RunTables | None":
-        """Returns the tables of the store at a URI; `None` for a server, which alone can write to its database."""
+        """Returns the run tables of the store at a URI; `None` for a server, because only the server can write to its
+        database."""
         store = store_of(uri)
         return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
@@ -85,8 +86,8 @@ class RunTables:
                     session.execute(table.__table__.insert(), table_rows)
 
     def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
-        """Returns the rows that the client's calls would insert, by table; runs first, since the others refer to
-        them."""
+        """Returns the database rows that MLflow's client would insert for a run, by table. The table of runs comes
+        first, because the others refer to it."""
         run_id = uuid.uuid4().hex
         all_tags = [RunTag(*tag) for tag in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
         latest: dict[str, Metric] = {}
@@ -135,5 +136,5 @@ def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:
 
 
 def _age(metric: Metric) -> tuple[int, int, float]:
-    """Returns the sort key by which MLflow determines the latest value of a metric."""
+    """Returns the key by which MLflow orders the values of a metric to find the latest one."""
     return metric.step, metric.timestamp, metric.value

@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class MlflowStore:
-    """An MLflow server or database that runs are logged to. See `RunStore`.
+    """An MLflow server or database as a store of runs (`RunStore`).
 
     Attributes:
         uri: The store's URI, from `tracking_uri`.
@@ -33,11 +33,12 @@ class MlflowStore:
         return lock_of("mlflow-sync", str(database_of(self.uri) or self.uri))
 
     def check(self) -> None:
-        """Connects to the store; raises whatever MLflow raises."""
+        """Checks the connection to the store. Raises whatever MLflow raises."""
         open_client(self.uri)
 
     def runs_of(self, directory: SweepDirectory) -> SweepRuns:
-        """Looks up the runs of a sweep; this and every method of the runs may raise MlflowException."""
+        """Looks up the runs of a sweep in MLflow. This method, and every method of the result, may raise
+        MlflowException."""
         return SweepRuns(directory, self.uri)
 
     @contextmanager

@@ -17,7 +17,8 @@ from attnsweep.orchestrator.tracking.database_uri import uri_of
 
 
 def make_database(database: Path) -> None:
-    """Creates a database that appears only when complete: MLflow never completes a half-made one after a kill."""
+    """Creates MLflow's database, which gets its name only when it is complete: MLflow never completes a half-made
+    one."""
     from mlflow import MlflowClient
 
     kept = _place_kept()
@@ -43,7 +44,8 @@ def make_database(database: Path) -> None:
 
 
 def _place_kept() -> Path | None:
-    """Returns the path of the kept empty database for the installed MLflow; `None` if the user has no home."""
+    """Returns the path of the empty database that is kept for this version of MLflow; `None` if the user has no
+    home."""
     import mlflow
 
     migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
@@ -55,7 +57,8 @@ def _place_kept() -> Path | None:
 
 
 def _copied_whole(kept: Path, draft: Path) -> bool:
-    """Copies the kept database and returns whether the copy is sound; a damaged copy (power cut) is removed."""
+    """Copies the kept empty database and returns whether the copy is sound. A database that a power cut damaged is
+    removed."""
     with suppress(OSError, sqlite3.Error):
         shutil.copyfile(kept, draft)
         with closing(sqlite3.connect(draft)) as connection:
@@ -66,7 +69,7 @@ def _copied_whole(kept: Path, draft: Path) -> bool:
 
 
 def _keep(database: Path, kept: Path) -> None:
-    """Keeps a copy of a new database, without its default experiment. If it cannot be kept, nothing else fails."""
+    """Keeps a copy of a new database as an empty template, without the default experiment. A failure is ignored."""
     with suppress(OSError, sqlite3.Error):
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as folder:

@@ -27,7 +27,8 @@ from attnsweep.workloads.errors import UserError
 
 
 def main() -> None:
-    """Runs the process: reads requests from standard input and writes answers to standard output."""
+    """Runs the process that writes to MLflow: reads requests from standard input, and writes answers to standard
+    output."""
     # Signals are ignored here: the driver receives the signals that go to the whole process group, and decides how this
     # process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -53,7 +54,8 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Puts the driver's requests and ends of runs into queues; ends this process when the driver is gone."""
+    """Puts the driver's requests and its notices of a run's end into queues. Ends this process once the driver is
+    gone."""
     status = 1
     try:
         for line in lines:
@@ -70,7 +72,8 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Handles a request in the driver's working directory and environment; returns why it failed, or `None`."""
+    """Handles one request in the driver's working directory and environment. Returns the reason if it failed, else
+    `None`."""
     os.environ.clear()
     os.environ.update(request["variables"])
     set_environment()
@@ -84,7 +87,7 @@ def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[
 def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
-    """Follows a sweep until the driver reports that its run has ended; then logs what is missing."""
+    """Logs a sweep's trials until the driver reports that its run has ended, then logs whatever is missing."""
     with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())
@@ -94,7 +97,8 @@ def follow_until_told(
 
 
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
-    """Draws the report of a sweep; returns why it could not, in one line. The arguments are as in `problem_drawing`."""
+    """Draws the report of a sweep. Returns in one line why it failed, or `None`. The arguments are those of
+    `problem_drawing`."""
     try:
         return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:

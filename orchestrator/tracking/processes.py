@@ -31,7 +31,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far a store of runs is behind a ledger.
+    """How many trials of a ledger a store of runs has, and how many it still lacks.
 
     Attributes:
         n_present: The number of complete trials that the store had before.
@@ -48,17 +48,18 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The answer that a piece of work has ended: the reason in one line if it failed, else `None`."""
+    """The answer that a requested piece of work has ended, with the reason in one line if it failed, else `None`."""
 
     ended: str | None
 
 
 class LostError(Exception):
-    """The process has ended, or runs other code than the driver because the code changed under a running sweep."""
+    """Raised if the writing process has ended, or runs other code than the driver because the code changed during the
+    sweep."""
 
 
 class WritingProcess:
-    """A child process that runs `tracking.process`: writes to MLflow, and answers through a pipe."""
+    """A child process that runs `tracking.process`. It writes to MLflow and answers through a pipe."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -75,11 +76,11 @@ class WritingProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the process; `None` while it runs."""
+        """The exit status of the child process; `None` while it runs."""
         return self._process.poll()
 
     def ask(self, work: str, **given: object) -> None:
-        """Requests `follow` or `report` from the process, with the present working directory and environment.
+        """Sends the request `follow` or `report` to the process, with the present working directory and environment.
 
         The request goes through the pipe, not through the process's arguments, which all users can read: a URI may hold
         a password.
@@ -87,14 +88,14 @@ class WritingProcess:
         self.write({"work": work, "given": given, "folder": str(Path.cwd()), "variables": dict(os.environ)})
 
     def write(self, message: object) -> None:
-        """Writes a message to the process. If the process has ended, `read` reports it."""
+        """Writes a message to the process. If the process has ended, the next `read` reports it."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def read(self) -> State | Ended:
-        """Waits for the next answer of the process: its state, or that the work has ended.
+        """Waits for the next answer of the process: its state, or the news that its work has ended.
 
         Raises:
             LostError: If the process has ended, or gives an answer that this code does not understand.
@@ -114,7 +115,7 @@ class WritingProcess:
         self._process.kill()
 
     def end(self) -> None:
-        """Kills the process if it still runs, and closes its pipes."""
+        """Kills the process if it is still running, and closes its pipes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.kill()
@@ -130,7 +131,7 @@ _taking = threading.Lock()
 
 
 def idle_or_new() -> WritingProcess:
-    """Returns an idle process, or starts one."""
+    """Returns an idle writing process, or starts a new one."""
     with _taking:
         while _idle:
             process = _idle.pop()
@@ -141,12 +142,12 @@ def idle_or_new() -> WritingProcess:
 
 
 def start_ahead() -> None:
-    """Ensures that there is an idle process, so that it imports MLflow while the caller does other things."""
+    """Starts an idle writing process if there is none, so that it imports MLflow while the caller does other things."""
     keep(idle_or_new())
 
 
 def keep(process: WritingProcess) -> None:
-    """Keeps an idle process until `idle_or_new` returns it or this process ends."""
+    """Keeps a writing process idle for reuse by `idle_or_new`, until this process ends."""
     _idle.append(process)
 
 

@@ -22,7 +22,8 @@ answer."""
 
 
 class Projection:
-    """Lets a separate process write the ledger's content to MLflow. Never blocks the sweep loop, never fails the sweep.
+    """Has a separate process write the ledger's content to MLflow. Never blocks the sweep loop and never fails the
+    sweep.
 
     MLflow is slow Python code: in the driver's process it would hold the interpreter lock and slow the sweep loop. The
     driver only reports to the process that the run ends; the process reads everything else from the ledger.
@@ -49,12 +50,12 @@ class Projection:
 
     @property
     def problem(self) -> str | None:
-        """Why MLflow does not have everything, in one line; `None` while there is no problem."""
+        """The reason, in one line, why MLflow does not have everything; `None` while there is no problem."""
         return self._given_up or self._state.problem
 
     @property
     def lag(self) -> str:
-        """How many of the completed trials MLflow does not have yet, and why; empty if it has all."""
+        """A text on how many completed trials MLflow does not have yet, and why; empty if it has all."""
         n_behind = self._n_completed - self._state.n_present - self._state.n_logged
         if n_behind <= 0:
             return ""
@@ -62,7 +63,7 @@ class Projection:
         return f"{n_behind:,} trial{s} behind{f': {self.problem}' if self.problem else ''}"
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Does nothing: the process reads new rows from the ledger."""
+        """Does nothing, because the writing process reads new rows from the ledger."""
 
     def trial_told(self, trial: int) -> None:
         """Counts a trial whose rows are all in the ledger."""
@@ -70,8 +71,8 @@ class Projection:
         self._n_completed += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
-        """Reports that no trial follows: the process logs what is missing and the sweep's summary. `close` waits for
-        it.
+        """Tells the process that no more trials follow: it then logs the missing trials and the summary. `close` waits
+        for that.
 
         Args:
             in_haste: Whether `close` will not wait until all is logged.
@@ -81,7 +82,7 @@ class Projection:
             self._process.write(in_haste)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Waits until the process has logged what is missing and the sweep's summary. Idempotent.
+        """Waits until the process has logged the missing trials and the sweep's summary. Idempotent.
 
         Args:
             timeout: Seconds after which the remainder is left to `attnsweep mlflow-sync`; the parent run then has the
@@ -107,14 +108,15 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """Returns the command that shows the sweep in MLflow after `close`, or what MLflow lacks."""
+        """Returns, after `close`, the shell command that shows the sweep in MLflow or, if MLflow is incomplete, what
+        is missing there."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
             shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """Returns what MLflow lacks after `close`, why, and how to fix it; `None` if it has everything."""
+        """Returns, after `close`, what MLflow lacks, why, and how to fix it; `None` if MLflow has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
@@ -127,7 +129,8 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for the process to end: for `timeout`, or if that is `None`, until no trial is logged for a while."""
+        """Waits for the process to end: for `timeout` seconds or, if that is `None`, as long as trials are still being
+        logged."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)
@@ -135,7 +138,7 @@ class Projection:
                 return
 
     def _listen(self) -> None:
-        """Reads the states that the process reports, until it has ended."""
+        """Reads the states that the process reports, until the process has ended."""
         try:
             while isinstance(state := self._process.read(), State):
                 self._take(state)
@@ -163,7 +166,7 @@ class Projection:
 
 
 def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool) -> None:
-    """Lets the process that logged a sweep draw its report once, so that the caller need not import MLflow.
+    """Has the process that logged a sweep draw the sweep's report, so that the caller need not import MLflow.
 
     A failure is a warning. An exception meanwhile, such as Ctrl-C, ends the process.
 

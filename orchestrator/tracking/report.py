@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
-    """Adds the report to a sweep's run in MLflow, if the sweep is finished. Idempotent; the first call takes seconds.
+    """Adds the report to the sweep's run in MLflow, if the sweep is finished. Idempotent. The first call takes seconds.
 
     It never fails, because the report is a convenience and the ledger has everything: a problem is a warning.
 
@@ -35,7 +35,8 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
-    """Draws the report once for all its destinations; returns why one of them has none, in one line, or `None`.
+    """Draws the report once for all its destinations (directory, MLflow). Returns in one line why a destination has no
+    report, or `None`.
 
     Args:
         directory: The sweep.
@@ -61,7 +62,7 @@ def _problem(add: Callable[[], object]) -> str | None:
 
 
 class _Drawing:
-    """The report of a sweep, drawn when a destination first needs it."""
+    """The report of a sweep, which is drawn only when the first destination needs it."""
 
     def __init__(self, directory: SweepDirectory) -> None:
         self._place = directory.place
@@ -80,14 +81,14 @@ class _Drawing:
         return VectorReport.draw(self.report)
 
     def write(self, folder: Path) -> None:
-        """Writes MLflow's artifacts, the report and its figures, to a folder."""
+        """Writes the report and its figures to a folder, which become artifacts in MLflow."""
         (folder / "report").mkdir()
         self.drawn.write(folder / "report" / "report.html")
         _write_figures(self.report.results, self.report.directory.sweep, folder / "figures")
 
 
 def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
-    """Writes the figures that MLflow's page of the sweep's run shows besides the report."""
+    """Writes the figures that MLflow shows on the page of the sweep's run, beside the report."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
     from attnsweep.orchestrator.report.images import as_png
@@ -100,7 +101,7 @@ def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:
-    """Warns that the report of a sweep could not be written, unless `problem` is `None`."""
+    """Logs a warning that the report of a sweep could not be written, unless `problem` is `None`."""
     if problem is not None:
         place = plain(as_argument(directory.place.full_name))
         _log.warning(

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.tracking.content import TrialContent
 
 
 class Runs(ABC):
-    """The runs of one sweep in a store: finds out which trials are logged, and logs others.
+    """Base class of the runs of one sweep in a store: finds out which trials are logged, and logs others.
 
     Implementers: a run may count as finished only once all of its content is written, whenever the process is killed;
     logging a run again replaces its earlier content.
@@ -26,7 +26,7 @@ class Runs(ABC):
 
     @abstractmethod
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Returns the trials that have a finished run, and the store's identifiers of unfinished runs, by trial.
+        """Returns the trials that have a finished run, and the store's identifiers of unfinished runs by trial.
 
         A run also counts as unfinished if replicates were added to its trial since, or failed trainings were repeated.
 
@@ -37,7 +37,7 @@ class Runs(ABC):
 
     @abstractmethod
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
-        """Writes runs, and yields the contents of the runs that were written together.
+        """Writes the runs of trials. Yields the contents of each batch of runs after it was written.
 
         Args:
             contents: The complete contents of the runs.
@@ -46,15 +46,15 @@ class Runs(ABC):
         """
 
     def begin(self) -> None:  # noqa: B027  # not every store can record it
-        """Marks the sweep as running."""
+        """Marks the sweep as running in the store."""
 
     def interrupt(self) -> None:  # noqa: B027  # not every store can record it
-        """Marks the sweep as no longer running, until the next `begin` or `finish`."""
+        """Marks the sweep in the store as not running, until the next `begin` or `finish`."""
 
     def finish(  # noqa: B027  # not every store can record it
         self, findings: SweepResults, ended: int | None, trials: str | None
     ) -> None:
-        """Writes the sweep's summary. It must be called when no run is missing.
+        """Writes the sweep's summary to the store. Call it when no trial's run is missing.
 
         Args:
             findings: The results of the current ledger.
@@ -64,7 +64,7 @@ class Runs(ABC):
 
 
 class RunStore(Protocol):
-    """A store that runs are logged to: MLflow, W&B or TensorBoard.
+    """Base class of a store that runs are logged to: MLflow, Weights & Biases or TensorBoard.
 
     Attributes:
         label: The store's name for people, without credentials.
@@ -83,19 +83,20 @@ class RunStore(Protocol):
         """Raises an error if the store cannot be used."""
 
     def runs_of(self, directory: SweepDirectory) -> Runs:
-        """Looks up the runs of a sweep."""
+        """Looks up the runs of a sweep in the store."""
 
     def failures_refused(self) -> AbstractContextManager[None]:
-        """Converts the exceptions of the store's library to a `UserError` of one line."""
+        """A context that turns exceptions of the store's library into a `UserError` of one line."""
 
 
 def lock_of(command: str, store: str) -> str:
-    """Returns the name of the lock file in the sweep directory for one store of the kind that `command` logs to."""
+    """Returns the name of the lock file that guards logging a sweep to one store, by the command that logs and the
+    store's name."""
     return f".{command.removesuffix('-sync')}-{hashlib.sha256(store.encode()).hexdigest()[:8]}.lock"
 
 
 def outgrown(directory: SweepDirectory) -> frozenset[int]:
-    """Returns the numbers of trainings with which a trial was complete before replicates were added.
+    """Returns the former numbers of replicates: those at which a trial was complete before replicates were added.
 
     Where a rule decides about replicates, a complete trial stays complete.
     """

@@ -30,7 +30,7 @@ _N_RETRIED = "attnsweep.n_retried"
 
 
 class SweepRuns(Runs):
-    """The parent run of a sweep and the child runs of its trials.
+    """The runs of one sweep in MLflow: a parent run for the sweep and a child run for each trial.
 
     Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
     (RUNNING, with its tags), filled, ended (FINISHED). A child that a crash left RUNNING is filled again. Filling is
@@ -80,7 +80,8 @@ class SweepRuns(Runs):
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Overrides `Runs.logged`; the identifiers of unfinished runs are MLflow's run ids."""
+        """Returns the trials that are logged, like `Runs.logged`. Unfinished runs are identified by MLflow's run
+        ids."""
         finished, unfinished = set(), {}
         n_before = outgrown(self._directory)
         for run in self._search("trial"):
@@ -123,7 +124,7 @@ class SweepRuns(Runs):
         )
 
     def _log(self, run: "EndedRun", run_id: str | None) -> None:
-        """Writes one child run through the client: the run with this id, or a new one."""
+        """Writes one child run through MLflow's client: updates the run with the given id, or creates one."""
         if run_id is None:
             created = self._client.create_run(
                 self._experiment, start_time=run.started, run_name=run.name, tags=dict(run.tags)
@@ -133,7 +134,7 @@ class SweepRuns(Runs):
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
-        """Updates the parent's tables and ends it. Does nothing if it has ended and is up to date.
+        """Updates the tables of the parent run and ends the run. Does nothing if it has ended and is up to date.
 
         It must be called when no child is missing.
 
@@ -180,7 +181,7 @@ class SweepRuns(Runs):
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report and figures to the parent's artifacts, unless it already has them for the same rows.
+        """Adds the report and figures to the parent run's artifacts, unless these are there already for the same rows.
 
         Args:
             write: Writes the artifacts to a folder.
@@ -234,7 +235,7 @@ class SweepRuns(Runs):
 def search_runs(
     client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str, status: str | None = None
 ) -> "list[Run]":
-    """Returns all runs of a sweep of the kind `sweep` or `trial`, with the given status if there is one."""
+    """Returns all MLflow runs of a sweep of one kind, `sweep` or `trial`, and with the given status if there is one."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
     # A sweep's name with special characters is not part of the condition, because MLflow cannot escape quotes in a
     # condition.
@@ -258,7 +259,8 @@ def trial_of(run: "Run") -> int:
 
 
 def experiment_name(workload: str) -> str:
-    """Returns the experiment's name for a workload: the registered name, or the class of `module:Class`.
+    """Returns the name of the MLflow experiment for a workload: the workload's registered name, or the class in
+    `module:Class`.
 
     It depends on the spec alone: loading the workload would import torch, and the workload may no longer exist.
     """
@@ -266,7 +268,7 @@ def experiment_name(workload: str) -> str:
 
 
 def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
-    """Returns how often and when each role emerges in each layer, as metrics.
+    """Returns as metrics how often, and when, each role of attention heads emerges in each layer.
 
     MLflow groups metrics with a common prefix in one section.
     """

@@ -42,7 +42,7 @@ _ENVIRONMENT = {
 
 
 def tracking_uri(given: str | None = None) -> str:
-    """Returns the URI to log to: the given one, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`.
+    """Returns the URI of the MLflow store: the given one, else `MLFLOW_TRACKING_URI`, else the database in `./sweeps`.
 
     Raises:
         UserError: If it is not a URI, if a directory has the database's name, or if the default would be in the
@@ -72,7 +72,7 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def as_shell_word(uri: str) -> str:
-    """Quotes the URI for a shell.
+    """Quotes a URI as one word for a shell.
 
     A URI with credentials came from the environment, so its variable is named instead.
     """
@@ -80,7 +80,7 @@ def as_shell_word(uri: str) -> str:
 
 
 def set_environment() -> None:
-    """Sets MLflow's time limits and verbosity; must be called before MLflow is imported."""
+    """Sets environment variables for MLflow's time limits and verbosity. Must be called before MLflow is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     # urllib3 would warn about every repeated request, and matplotlib about a home directory that is not writable.
@@ -89,7 +89,7 @@ def set_environment() -> None:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Formats the first line of the error and of its root cause, which MLflow shows only in the traceback."""
+    """Formats an error as one line, with its root cause, which MLflow shows only in the traceback."""
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
@@ -102,7 +102,7 @@ def _words(error: BaseException) -> str:
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """Returns a client of the store. A local database is created on first use."""
+    """Returns an MLflow client of the store. A local database is created when it is first used."""
     set_environment()
     if (database := database_of(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """Returns the id of the experiment of this name, which is created if there is none."""
+    """Returns the id of the MLflow experiment with this name. Creates the experiment if it does not exist."""
     from mlflow.exceptions import MlflowException
 
     active = client.get_experiment_by_name(name)
@@ -138,7 +138,7 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
 
 
 def _artifact_location(uri: str, name: str) -> str | None:
-    """Returns the folder for artifacts, beside a local database; `None` for a server, which decides for itself.
+    """Returns the folder for artifacts: beside a local database; `None` for a server, which decides for itself.
 
     MLflow's default would be the working directory.
     """
@@ -150,7 +150,7 @@ def _artifact_location(uri: str, name: str) -> str | None:
 
 
 def can_be_made(uri: str) -> bool:
-    """Returns whether the store could exist: a local database could not if a file has the name of one of its folders.
+    """Returns whether the store could exist. A local database could not if a file is where one of its folders must be.
 
     Such a database is refused before MLflow is imported, which takes seconds.
     """
@@ -160,7 +160,7 @@ def can_be_made(uri: str) -> bool:
 
 @functools.cache
 def _make_quick(database: Path) -> None:
-    """Turns on write-ahead logging, so that the half dozen commits of a run do not each wait for the disk.
+    """Turns on SQLite's write-ahead logging, so that the half dozen commits of each run need not wait for the disk.
 
     Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync`
     writes again, but never damages the database.

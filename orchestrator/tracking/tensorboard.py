@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class TensorBoardStore:
-    """A folder for TensorBoard's `--logdir`. See `RunStore`."""
+    """A folder of event files for TensorBoard's `--logdir`, as a store of runs (`RunStore`)."""
 
     folder: Path
 
@@ -52,12 +52,12 @@ class TensorBoardStore:
 
     @contextmanager
     def failures_refused(self) -> Iterator[None]:
-        """Does nothing: failures to write a file are already raised as a `UserError`."""
+        """Does nothing, because failures to write a file are raised as a `UserError` anyway."""
         yield
 
 
 class TensorBoardRuns(Runs):
-    """The runs of a sweep as event files in a folder. See `Runs`.
+    """The runs of one sweep as TensorBoard event files in a folder (`Runs`).
 
     Attributes:
         folder: The folder of the sweep.
@@ -68,7 +68,8 @@ class TensorBoardRuns(Runs):
         self.folder = folder / f"{_as_name(directory.sweep)}-{directory.spec_sha256[:8]}"
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Overrides `Runs.logged`; the identifiers of unfinished runs are the paths of their files."""
+        """Returns the trials that are logged, like `Runs.logged`. Unfinished runs are identified by the paths of their
+        files."""
         n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for path in self.folder.glob("#*/*"):
             folder, events = re.match(r"#(\d+)( |$)", path.parent.name), _NAME.fullmatch(path.name)
@@ -96,7 +97,8 @@ class TensorBoardRuns(Runs):
 
 
 def _events(content: TrialContent) -> bytes:
-    """Returns the content of a run's event file: parameters for the page HParams, curves by step, and aggregates."""
+    """Returns the content of a run's event file: parameters for TensorBoard's HParams page, curves by step, and
+    aggregates."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
@@ -123,5 +125,5 @@ def _as_hparam(value: object) -> bool | int | float | str:
 
 
 def _as_name(text: str) -> str:
-    """Replaces the characters of a text that may not occur in the name of a folder."""
+    """Replaces the characters of a text that cannot be in the name of a folder."""
     return re.sub(r"[^\w.=+#, -]", "_", text)[:_MOST_CHARACTERS].rstrip()

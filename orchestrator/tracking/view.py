@@ -22,18 +22,18 @@ _MOST_AXES = 8
 
 
 def view_id(spec: Sweep) -> str:
-    """Returns the view's name in a URL: `?viewStateShareKey=...`."""
+    """Returns the name of the sweep's saved view in MLflow, as URLs contain it: `?viewStateShareKey=...`."""
     return f"attnsweep.{spec.name}"
 
 
 def links(spec: Sweep, experiment: str) -> str:
-    """Returns links to the view from another page of MLflow, in Markdown."""
+    """Returns links, in Markdown, from other pages of MLflow to the saved view of the sweep's trials."""
     page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={view_id(spec)}"
     return f"[Table of all trials]({page}), [charts of them]({page}&compareRunsMode=CHART)."
 
 
 def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
-    """Returns key and value of the experiment's tag in which MLflow stores a saved view.
+    """Returns the key and the value of the experiment tag in which MLflow stores the saved view of a sweep's trials.
 
     There is one view per sweep name, because MLflow's page holds at most 40. It lists all sweeps of that name, the
     newest first.
@@ -59,7 +59,8 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
 
 
 def _charts(swept: list[str], varied: dict[str, Varied]) -> list[dict[str, Any]]:
-    """Returns the charts: the stuck rate by the first two parameters, loss curves, and all parameters at once."""
+    """Returns the charts of the saved view: the stuck rate by the first two parameters, loss curves, and all
+    parameters at once."""
     rate = {"key": "stuck_rate", "type": "METRIC"}
     axes = [{"key": name, "type": "PARAM"} for name in swept[:2]]
     charts: list[dict[str, Any]] = []

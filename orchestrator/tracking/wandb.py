@@ -34,7 +34,8 @@ _MOST_CHARACTERS = 128
 
 @dataclass(frozen=True)
 class WandbStore:
-    """The account, project and mode that the environment variables of W&B's client name. See `RunStore`.
+    """Weights & Biases as a store of runs (`RunStore`). The environment variables of its client determine account,
+    project and mode.
 
     Attributes:
         folder: The folder in which the client creates its own folder `wandb`.
@@ -46,7 +47,7 @@ class WandbStore:
 
     @classmethod
     def of_environment(cls) -> "WandbStore":
-        """Returns the store in the folder `WANDB_DIR`, by default the working directory."""
+        """Makes the store from the environment; its local folder is `WANDB_DIR`, by default the working directory."""
         return cls(Path(os.environ.get("WANDB_DIR") or "."))
 
     @property
@@ -85,7 +86,8 @@ class WandbRuns(Runs):
         self._sum = hashlib.sha256(named.encode()).hexdigest()[:12]
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Overrides `Runs.logged`; the identifiers of unfinished runs are W&B's run ids."""
+        """Returns the trials that are logged, like `Runs.logged`. Unfinished runs are identified by the run ids of
+        Weights & Biases."""
         n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for folder in self._folder.glob(f"wandb/*run-*-{self._sum}-*"):
             trial = _number(folder)
@@ -121,7 +123,7 @@ class WandbRuns(Runs):
         return f"{self._sum}-{trial}"
 
     def _log(self, content: TrialContent) -> Path:
-        """Logs the run of a trial and returns its folder."""
+        """Logs the run of one trial and returns the folder of the run."""
         import wandb
 
         run = wandb.init(
@@ -163,5 +165,5 @@ def _by_step(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int, dic
 
 
 def _as_name(text: str) -> str:
-    """Replaces the characters that W&B refuses in the name of a project."""
+    """Replaces the characters of a text that Weights & Biases refuses in the name of a project."""
     return re.sub(r"[/\\#?%:]", "_", text)[:_MOST_CHARACTERS]

@@ -18,8 +18,8 @@ from attnsweep.workloads.engine.result import PackResult
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns `bleu_<set>`, an array (L,) over lanes, for each set that the trainings of a finished pack wrote; NaN for
-    a training that diverged or was pruned."""
+    """Returns the BLEU score `bleu_<set>`, (L,) over lanes, for each set of sentences that the trainings translated;
+    NaN where a training did not end normally."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:
@@ -32,7 +32,7 @@ def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) 
 
 
 def bleu(written: Written) -> float:
-    """Returns corpus BLEU, 0 to 100; NaN for an empty set."""
+    """Returns the corpus BLEU score, 0 to 100; NaN for an empty set."""
     if not written.references:
         return float("nan")
     # sacrebleu is imported only here, because a trainer whose workload writes no texts need not load it.

@@ -42,7 +42,8 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
 ) -> Iterator[bool]:
-    """A connection to the Ray cluster at `address`; without one, to a Ray that is started here.
+    """A context that connects to the Ray cluster at `address`; without an address, to a Ray that is started on this
+    machine.
 
     A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
     Ray was started here, and so will have no more nodes than this one.
@@ -81,7 +82,7 @@ def _connect(address: str | None, preloaded: Sequence[str]) -> bool:
 
 
 def start_here(preloaded: Sequence[str]) -> bool:
-    """Starts Ray on this machine; tries once more with a longer limit if that fails.
+    """Starts Ray on this machine. If that fails, tries once more with a longer time limit.
 
     Args:
         preloaded: As for `connection`.
@@ -113,7 +114,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
 
 
 def _keep_token_elsewhere() -> None:
-    """Stores Ray's token in the environment of this process if Ray cannot store it in the user's home.
+    """Stores Ray's token in this process's environment, if Ray cannot store it in the user's home.
 
     By default Ray writes a token to the user's home. A service or a container may have no home, or one that cannot be
     written.
@@ -143,7 +144,8 @@ def _initialize(address: str, **further: Any) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Keeps the program's own SIGTERM handler: a starting Ray replaces it, in the main thread, with one that exits."""
+    """A context that keeps the program's own SIGTERM handler. A starting Ray replaces it, in the main thread, by one
+    that exits."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -155,7 +157,8 @@ def _keeping_sigterm() -> Iterator[None]:
 
 
 def usable_nodes() -> list[Node] | None:
-    """Returns the nodes that are up, without those that Ray is about to remove, such as spot machines with a notice.
+    """Returns the nodes of the cluster that are up, except those that Ray will soon remove, such as spot machines with
+    a notice.
 
     Ray does not report notices through `ray://`; with it, trainers still get SIGTERM from their node.
 

@@ -14,7 +14,7 @@ _MOST_CHARACTERS = 20_000
 
 
 def text_of(error: BaseException) -> str:
-    """Returns the traceback: without credentials, in UTF-8, shortened in the middle if it is very long.
+    """Formats the traceback of an error: without credentials, in UTF-8, and shortened in the middle if it is very long.
 
     For a UserError it is only the error's own line, which says what to do. An exception may carry any text, and its
     `__str__` may itself raise.

@@ -20,7 +20,8 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack in this process, one slice per call of `reports`, so that a stop waits for at most one slice.
+    """Trains one pack in this process, a slice of steps per call of `reports`, so that a stop waits for at most one
+    slice.
 
     Args:
         workload: The problem that the sweep trains.
@@ -61,11 +62,11 @@ class LocalPool:
         return [] if self._order is None else [self._order]
 
     def notices(self) -> list[str]:
-        """Returns nothing: a trainer in this process always starts."""
+        """Returns nothing, because a trainer in this process always starts."""
         return []
 
     def train(self, order: PackOrder) -> None:
-        """Accepts a pack. Training begins with the next call of `reports`."""
+        """Accepts a pack to train. Training begins with the next call of `reports`."""
         assert self.has_idle
         self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
@@ -74,7 +75,7 @@ class LocalPool:
         self._train_slice = partial(self._trainer.proceed, pruned)
 
     def reports(self, timeout: float) -> Reports:
-        """Trains the pack's next slice, however long it takes.
+        """Trains the next slice of the pack, however long it takes, and returns the report.
 
         Raises:
             PoolError: If the GPU context of this process is broken, or this machine cannot compile a program.

@@ -21,7 +21,7 @@ CHECKPOINT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class RunContext:
-    """The values that all rows of a run share, and the files that its trainings read.
+    """The values that all rows of a run have in common, and the files that its trainings read.
 
     Attributes:
         sweep: The sweep's name.
@@ -40,7 +40,7 @@ class RunContext:
 
 @dataclass(frozen=True)
 class PackOrder:
-    """A pack to train, from its start or from a checkpoint.
+    """An order to a trainer: a pack to train, from its start or from a checkpoint.
 
     Attributes:
         pack: The pack's name.
@@ -62,17 +62,18 @@ class PackOrder:
 
     @property
     def shape(self) -> "Shape":
-        """The common shape of the pack's trainings."""
+        """The shape that all trainings of the pack have."""
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Returns the order without its state, which may take gigabytes, once a trainer has it."""
+        """Returns the order without the pack's state, which may take gigabytes and is not needed once a trainer has
+        it."""
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A report on a pack that is still training.
+    """A trainer's report on a pack that is still training.
 
     Attributes:
         step: The step that the pack has reached.
@@ -93,7 +94,7 @@ Standing: TypeAlias = tuple[str, bool, float | None]
 
 @dataclass(frozen=True)
 class Probed:
-    """A report on a pack that waits at a probe for the driver to say which trainings are pruned.
+    """A trainer's report on a pack that waits at a probe until the driver says which trainings are pruned.
 
     Attributes:
         step: The step of the probe.
@@ -111,20 +112,20 @@ class Probed:
 
     @property
     def n_running(self) -> int:
-        """Number of trainings in the pack that have not ended."""
+        """The number of trainings in the pack that have not ended."""
         return len(self.running)
 
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A report on a pack that its trainer has stopped, with its state unless it had barely begun."""
+    """A trainer's report on a pack that it has stopped, with the pack's state unless it had barely begun."""
 
     checkpoint: bytes | None
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of some trainings, by table; `heads` is `None` if they have none."""
+    """The rows of some trainings in each table; `heads` is `None` for a workload without attention heads."""
 
     trainings: "pa.Table"
     curves: "pa.Table"
@@ -133,7 +134,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A report on a finished pack: its rows, its training steps over all lanes, its seconds and its GPU memory."""
+    """A trainer's report on a finished pack: rows, training steps over all lanes, seconds, and GPU memory."""
 
     rows: Rows
     lane_steps: int
@@ -143,7 +144,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A report on a pack whose program raised: a lane is at fault, memory ran out, or the machine cannot compile it."""
+    """A trainer's report on a pack that raised an error: a training is at fault, memory ran out, or the machine cannot
+    compile."""
 
     error: str
     out_of_memory: bool
@@ -153,7 +155,8 @@ class Raised:
 
     @property
     def has_lost_its_gpu(self) -> bool:
-        """Whether the GPU context of the trainer's process is broken, so that every later call raises again."""
+        """Whether the GPU context of the trainer's process is broken, so that every later call in that process
+        fails."""
         # For a broken GPU context, PyTorch's error text contains "AcceleratorError", "CUDA error" or "HIP error". For a
         # lack of memory it contains "CUDA out of memory", which does not match.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
@@ -161,7 +164,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """The trainer has died, with its machine or alone, so its pack must be trained again.
+    """The report that a trainer has died, alone or with its machine, so that its pack must be trained again.
 
     Attributes:
         reason: Why it died, in the pool's words.
@@ -179,7 +182,7 @@ Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 
 
 class Pool(Protocol):
-    """The trainers of one sweep, each with at most one pack at a time.
+    """Interface of the trainers of one sweep. Each trainer has at most one pack at a time.
 
     Implementers: an order comes back any number of times as `Progress`, or as `Probed` if it `waits`, then exactly once
     as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a
@@ -189,19 +192,19 @@ class Pool(Protocol):
 
     @property
     def n_trainers(self) -> int:
-        """Number of packs that can train at the same time."""
+        """The number of packs that can train at the same time."""
 
     @property
     def waiting_for(self) -> str:
-        """What must happen before any pack can train, in words; empty once one can."""
+        """What has to happen before any pack can train, in words; empty once a pack can train."""
 
     @property
     def has_idle(self) -> bool:
-        """Whether a pack can be handed out."""
+        """Whether a trainer is idle, so that a pack can be handed out."""
 
     @property
     def accelerator(self) -> str:
-        """The type of the idle trainer that gets the next pack: the model of its GPU, or `cpu`."""
+        """The device of the idle trainer that gets the next pack: the model of its GPU, or `cpu`."""
 
     @property
     def machine(self) -> str:
@@ -213,30 +216,32 @@ class Pool(Protocol):
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """The types of machine of the trainers that are idle."""
+        """The types of machine of the idle trainers."""
 
     @property
     def running(self) -> list[PackOrder]:
-        """The packs in training."""
+        """The orders of the packs in training."""
 
     def notices(self) -> list[str]:
-        """Returns what the user should know about the trainers since the last call, one line each."""
+        """Returns messages for the user about the trainers since the last call, one line each."""
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer, if possible on the type of machine that the order names.
+        """Hands a pack to an idle trainer: if possible, one on the type of machine that the order names.
 
         The order comes back in reports without the state that it continues from.
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Continues a pack that was reported as `Probed`, without the trainings at these positions."""
+        """Lets a pack continue that was reported as `Probed`, without the trainings at the given positions, which are
+        pruned."""
 
     def reports(self, timeout: float) -> Reports:
-        """Returns the reports received within about `timeout` seconds. Packs that only made progress continue to train;
+        """Returns the reports that arrive within about `timeout` seconds. Packs that only made progress train on;
         packs reported as `Probed` wait for `answer`."""
 
     def hand_back(self, seconds: float) -> Reports:
-        """Asks all trainers for their packs, and returns the reports received in time; other packs are left."""
+        """Asks all trainers to hand back their packs. Returns the reports that arrive in time; later ones are
+        ignored."""
 
     def close(self) -> None:
         """Ends all trainers at once and drops their packs. Idempotent."""

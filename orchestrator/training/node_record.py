@@ -14,7 +14,8 @@ _DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
 
 
 class NodeRecord:
-    """Reports which nodes join and leave, counts failed starts of trainers by node, and gives up nodes.
+    """Keeps a record of the cluster's nodes: which join and leave, how often trainers fail to start there, and which
+    are given up.
 
     Attributes:
         refused: The host and the reason, for each node that is given up, by id.
@@ -30,7 +31,7 @@ class NodeRecord:
         self._notices: list[str] = []
 
     def seen(self, nodes: Mapping[str, Node]) -> None:
-        """Records the nodes that may be used now, by id."""
+        """Records which nodes may be used now, by id. The user is told about nodes that joined or left."""
         if self._nodes is not None:
             self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
             self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
@@ -44,11 +45,12 @@ class NodeRecord:
             self._notices.append(f"{event} the cluster: {', '.join(names)}")
 
     def started(self, node_id: str) -> None:
-        """Resets the node's count of failures, because trainers do start there."""
+        """Resets a node's count of failed starts, because a trainer has started there."""
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
-        """Counts a trainer that did not start, and gives up the node or limits its trainers after `MAX_STARTS`.
+        """Counts a trainer that did not start on a node. After `MAX_STARTS` failures the node is given up, or gets no
+        further trainers.
 
         Args:
             node: The node, which is up.
@@ -68,15 +70,15 @@ class NodeRecord:
             )
 
     def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
-        """Gives up a node whose environment differs from the driver's."""
+        """Gives up a node because its environment differs from the driver's."""
         self._give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
 
     def cannot_compile(self, node_id: str, host: str, why: str) -> None:
-        """Gives up a node that cannot compile the programs of the sweep."""
+        """Gives up a node because it cannot compile the programs of the sweep."""
         self._give_up(node_id, host, why)
 
     def wait_for(self, n_trainers: int) -> None:
-        """Records how many trainers have no node yet."""
+        """Records how many trainers wait for a node to join."""
         if n_trainers > self._n_awaited:
             self._notices.append(
                 f"{n_trainers} more trainers are requested from Ray; they start when nodes with room for them join"
@@ -84,12 +86,12 @@ class NodeRecord:
         self._n_awaited = n_trainers
 
     def notices(self) -> list[str]:
-        """Returns what the user should know since the last call, one line each."""
+        """Returns messages for the user about nodes since the last call, one line each."""
         notices, self._notices = self._notices, []
         return notices
 
     def in_words(self) -> str:
-        """Returns why each given-up node was given up."""
+        """Explains for each given-up node why it was given up, as one text."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
     def _give_up(self, node_id: str, host: str, why: str) -> None:
@@ -99,7 +101,7 @@ class NodeRecord:
 
 
 def cause_of(why: str) -> str:
-    """Returns one line on why a trainer did not start: the end of its traceback, or how its process died."""
+    """Returns one line about why a trainer did not start: the end of its traceback, or how its process died."""
     text = _COLOURS.sub("", why)
     lines = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
     return lines[-1] if len(lines[-1]) <= _MOST_CHARACTERS else f"{lines[-1][:_MOST_CHARACTERS]} ..."

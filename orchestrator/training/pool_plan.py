@@ -22,7 +22,7 @@ from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, Trai
 
 @dataclass
 class Trainer:
-    """A trainer, from its request to its end.
+    """What the plan knows about one trainer, from the request for it to its end.
 
     Attributes:
         share: The trainer's resources.
@@ -43,7 +43,7 @@ class Trainer:
 
 
 class Action(NamedTuple):
-    """An action on a trainer, which is given by its number.
+    """Something that the pool should do with the trainer of the given number.
 
     `start` starts it with its share of resources, on its node or where Ray finds a place; `go on` continues its pack
     for a slice; `hand back` requests its pack; `end` ends it.
@@ -54,7 +54,7 @@ class Action(NamedTuple):
 
 
 class PoolPlan:
-    """Decides which trainers start, train on, hand back their packs, and end.
+    """Decides which trainers of a sweep start, train on, hand back their packs, and end.
 
     Args:
         wanted: The number of trainers and their resources.
@@ -83,12 +83,13 @@ class PoolPlan:
 
     @property
     def n_trainers(self) -> int:
-        """Number of packs that can train at the same time; before any node is up, the number of requested trainers."""
+        """The number of packs that can train at the same time; before any node is up, the number of requested
+        trainers."""
         return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
 
     @property
     def n_placed(self) -> int:
-        """Number of trainers that are up."""
+        """The number of trainers that are up."""
         return sum(trainer.is_up for trainer in self.trainers.values())
 
     @property
@@ -117,11 +118,12 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer will send a report without being answered first."""
+        """Whether any trainer is training, so that its report will come without the driver's doing."""
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns the shares of the trainers that are up, or of those that are not, by node."""
+        """Returns the resources of the trainers by node: either of those that are up, or of those that are not up
+        yet."""
         shares: dict[str, list[TrainerShare]] = {}
         for trainer in self.trainers.values():
             if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
@@ -129,7 +131,7 @@ class PoolPlan:
         return shares
 
     def see(self, nodes: Iterable[Node]) -> bool:
-        """Records the nodes that are up. Returns whether trainers are to `follow` them."""
+        """Records the nodes that are up. Returns whether `follow` should be called to adapt the trainers to them."""
         self.nodes = {node.id: node for node in nodes}
         self.record.seen(self.nodes)
         if len(self.nodes) >= self.n_awaited:
@@ -137,7 +139,8 @@ class PoolPlan:
         return not self.n_awaited and not self.is_closing
 
     def follow(self, claims: Mapping[str, Amount]) -> list[Action]:
-        """Starts trainers where nodes lack them, and ends or stops those that have no place any more.
+        """Adapts the trainers to the nodes: starts trainers where there is room, and ends or stops those that have lost
+        their place.
 
         Args:
             claims: Resources that sweeps of higher priority want, by node.
@@ -164,7 +167,7 @@ class PoolPlan:
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
     def _allotted(self, claims: Mapping[str, Amount]) -> dict[str | None, Counter[TrainerShare]]:
-        """Returns the trainers that each node shall have; the key `None` has those without a node yet."""
+        """Returns the trainers that each node should have; the key `None` has those that fit on no node yet."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
@@ -183,7 +186,8 @@ class PoolPlan:
     def settled(
         self, number: int, node_id: str, host: str, accelerator: str, changes: Sequence[str], machine: str = ""
     ) -> list[Action]:
-        """Records that a trainer is up. In another environment than the driver's, it ends and its node is given up."""
+        """Records that a trainer is up. If its environment differs from the driver's, ends the trainer and gives up
+        its node."""
         if changes:
             self.record.differs(node_id, host, changes)
             return [self._end(number)]
@@ -194,7 +198,7 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str, *, has_lost_its_node: bool) -> list[Action]:
-        """Records that a trainer did not start, which counts against its node unless the node has gone meanwhile."""
+        """Records that a trainer did not start. This counts against its node, unless the node has left meanwhile."""
         trainer, end = self.trainers[number], self._end(number)
         node = self.nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(why)
         if node is not None and not has_lost_its_node:
@@ -207,7 +211,8 @@ class PoolPlan:
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives a pack to the longest idle trainer, if possible on the machine that it names. Returns its number."""
+        """Gives a pack to the trainer that has been idle longest: if possible, on the machine that the order names.
+        Returns the trainer's number."""
         fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
@@ -215,11 +220,12 @@ class PoolPlan:
         return number
 
     def answered(self, pack: str) -> int:
-        """Returns the number of the trainer whose pack waited at a probe and now continues."""
+        """Records that a pack that waited at a probe continues; returns the number of its trainer."""
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Returns the report as the sweep gets it, and the trainer's next actions."""
+        """Handles a trainer's report. Returns the report in the form that the sweep gets, and what the trainer should
+        do next."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving
@@ -248,11 +254,11 @@ class PoolPlan:
         return report, []
 
     def lost(self, number: int) -> list[Action]:
-        """Handles a trainer that has died. The next `follow` replaces it if it is still wanted."""
+        """Handles a trainer that has died. The next call of `follow` replaces it if it is still wanted."""
         return [self._end(number)]
 
     def forget(self) -> None:
-        """Removes all trainers, which have ended."""
+        """Removes all trainers from the plan, after they have ended."""
         self.trainers.clear()
         self._idle.clear()
         self._at_probe.clear()

@@ -34,7 +34,7 @@ Amounts = Mapping[str, Amount]
 
 
 class Note(BaseModel):
-    """The resources that a driver's sweep holds and claims, as other drivers read them.
+    """A note that a driver writes for other drivers on the cluster: the resources that its sweep holds and wants.
 
     Attributes:
         sweep: The name of the driver's sweep.
@@ -60,7 +60,7 @@ class Note(BaseModel):
 
     @property
     def name(self) -> str:
-        """The sweep and its driver, in words."""
+        """Describes in words the sweep and its driver."""
         return f"sweep {self.sweep} (priority {self.priority}, {self.driver})"
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Note(BaseModel):
 
 
 class OtherSweeps:
-    """The other sweeps on the cluster as this sweep's driver sees them, and the note that it writes for them.
+    """The other sweeps on the cluster, known by the notes that their drivers write; also writes this sweep's note.
 
     Args:
         sweep: The name of this sweep.
@@ -90,12 +90,12 @@ class OtherSweeps:
 
     @property
     def claims(self) -> Amounts:
-        """Resources that sweeps of higher priority want of each node."""
+        """The resources of each node that sweeps of higher priority want."""
         return _total(note.claimed for note in self._first)
 
     @property
     def waiting_for(self) -> str:
-        """The sweeps that have the cores that this one wants, in words; empty if none has."""
+        """The sweeps, in words, that occupy the cores that this sweep wants; empty if there are none."""
         return _in_words(self._in_the_way or self._first)
 
     @property
@@ -103,7 +103,8 @@ class OtherSweeps:
         return [note for note in self._others if note.priority > self._priority and note.claimed]
 
     def look(self) -> None:
-        """Reads the notes of the other sweeps, if that is due. Without an answer, the earlier notes stay."""
+        """Reads the notes of the other sweeps, if it is time. If the cluster does not answer, the earlier notes
+        stay."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -151,7 +152,7 @@ class OtherSweeps:
             self._told, self._told_at = (held, claimed), now
 
     def compare(self, nodes: Mapping[str, Node], claimed: Amounts, waiting: Mapping[str, int]) -> None:
-        """Finds the sweeps whose trainers occupy nodes on which trainers of this sweep wait.
+        """Finds the sweeps whose trainers occupy nodes for which trainers of this sweep wait.
 
         Args:
             nodes: The nodes that are up, by id.
@@ -170,12 +171,12 @@ class OtherSweeps:
             self._notices.append(f"waiting with {number} for cores: {_in_words(self._in_the_way)}")
 
     def notices(self) -> list[str]:
-        """Returns what the user should know since the last call, one line each."""
+        """Returns messages for the user about other sweeps since the last call, one line each."""
         notices, self._notices = self._notices, []
         return notices
 
     def close(self) -> None:
-        """Removes this sweep's note."""
+        """Removes this sweep's note from the cluster."""
         with suppress(RayError):
             remove_note(self._key, _ANSWER_SECONDS)
 
@@ -189,7 +190,7 @@ def _parsed(text: str) -> Note | None:
 
 
 def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
-    """Returns the notes of drivers that have no note in `earlier`."""
+    """Returns the notes of those drivers that have no note in `earlier`."""
     drivers = {(note.driver, note.sweep) for note in earlier}
     return [note for note in notes if (note.driver, note.sweep) not in drivers]
 

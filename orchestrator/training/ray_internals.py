@@ -50,7 +50,7 @@ except (ImportError, AttributeError) as error:
 
 @contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A context in which a starting Ray listens only on the loopback, as Ray does by default on macOS.
+    """A context in which Ray, when it starts, listens only on the loopback interface, as it does by default on macOS.
 
     On Linux, Ray listens on every network, and replaces an address of 127.0.0.1 with the network's.
     """
@@ -64,7 +64,7 @@ def starting_on_loopback() -> Iterator[None]:
 
 @contextmanager
 def starting_few_processes() -> Iterator[None]:
-    """A context in which a starting Ray starts no dashboard, no autoscaler and no copying of logs to the driver.
+    """A context in which Ray, when it starts, starts no dashboard, no autoscaler and no copying of logs to the driver.
 
     By default Ray starts these processes even if they have nothing to do, and waits for the dashboard. The dashboard's
     agent on this node, without which Ray does not run, then serves no web pages.
@@ -86,7 +86,8 @@ def starting_few_processes() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A context in which a starting Ray has this long for each of two parts: the control store and this node.
+    """A context in which Ray, when it starts, gets this many seconds for each of two parts: its control store and this
+    node.
 
     By default Ray waits 30 s for each; it has a setting for the first only.
     """
@@ -114,7 +115,7 @@ def up_within(seconds: float) -> Iterator[None]:
 
 
 def ask_control_store(address: str, seconds: float) -> None:
-    """Checks that a cluster's control store answers at an address; `ray.init` itself would try for minutes.
+    """Checks that a cluster's control store answers at an address. `ray.init` itself would try for minutes.
 
     Raises:
         AuthenticationError: If it is a control store that requires another token than this process has.
@@ -132,7 +133,8 @@ def ask_control_store(address: str, seconds: float) -> None:
 
 
 def use_own_token() -> bool:
-    """Sends the user's token from now on, if there is one and `RAY_AUTH_MODE` does not decide otherwise.
+    """Makes this process send the user's Ray token from now on, if there is one and `RAY_AUTH_MODE` does not decide
+    otherwise.
 
     A Ray that another program has started here requires the token, although nothing in the environment says so.
 
@@ -145,7 +147,7 @@ def use_own_token() -> bool:
 
 
 def ask_for_token() -> None:
-    """Makes a Ray that starts here require a token of whoever connects, unless `RAY_AUTH_MODE` is set."""
+    """Makes a Ray that is started here require a token of everyone who connects, unless `RAY_AUTH_MODE` is set."""
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         # Ray's configuration is initialized again, because Ray has read the environment when it was imported.
@@ -159,24 +161,25 @@ def has_token() -> bool:
 
 
 def control_store() -> Any | None:
-    """Returns the client of the cluster's control store, which knows the nodes; `None` through `ray://`."""
+    """Returns a client of the cluster's control store (GCS), which knows all nodes; `None` through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
 
 
 def put_note(name: str, text: str, seconds: float) -> None:
-    """Stores a text in the control store for other processes on the cluster; replaces an earlier text of this name."""
+    """Stores a text by name in the cluster's control store, where other processes can read it. Replaces an earlier
+    text."""
     if (client := control_store()) is not None:
         client.internal_kv_put(name.encode(), text.encode(), True, _NOTES, timeout=seconds)
 
 
 def remove_note(name: str, seconds: float) -> None:
-    """Removes a text from the control store. Idempotent."""
+    """Removes a text, given by name, from the cluster's control store. Idempotent."""
     if (client := control_store()) is not None:
         client.internal_kv_del(name.encode(), False, _NOTES, timeout=seconds)
 
 
 def read_notes(seconds: float) -> dict[str, str]:
-    """Returns all texts that were stored with `put_note`, by name; none through `ray://`."""
+    """Returns all texts that were stored by `put_note`, by name; none through `ray://`."""
     client = control_store()
     names = [] if client is None else client.internal_kv_keys(b"", _NOTES, timeout=seconds)
     if client is None or not names:
@@ -186,7 +189,7 @@ def read_notes(seconds: float) -> dict[str, str]:
 
 
 def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
-    """Returns the ids among these job ids whose driver is alive."""
+    """Returns those of the given Ray job ids whose driver is alive."""
     client = control_store()
     if client is None:
         return set()
@@ -202,7 +205,7 @@ def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
 
 
 def dead_process() -> str | None:
-    """Returns the name of a vital process that has died, of a Ray that was started here; `None` if all are alive."""
+    """Returns the name of a vital Ray process that has died, if Ray was started here; `None` if all are alive."""
     node = worker._global_node
     dead: set[str] = set() if node is None else {kind for kind, _ in node.dead_processes()}
     return next(iter(dead & _VITAL), None)

@@ -46,7 +46,7 @@ _NODE_IS_GONE = "its node has died"
 
 
 class TrainerPool:
-    """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
+    """Hands packs to idle trainers on a Ray cluster and collects their reports. A trainer that dies is replaced.
 
     The pool follows the cluster: new nodes are used at the next look, and trainers on nodes that are about to leave
     (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
@@ -207,7 +207,7 @@ class TrainerPool:
         return reports
 
     def _look(self) -> None:
-        """Follows the cluster's nodes, and exchanges notes with the other sweeps on it.
+        """Looks at the cluster: adapts the trainers to its nodes, and exchanges notes with the other sweeps on it.
 
         Raises:
             PoolError: If Ray is gone, which would end this process within a minute; or if no node can train.

@@ -27,14 +27,15 @@ StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 
 
 def cluster_address(address: str | None) -> str | None:
-    """Returns the address of the cluster to join, by default `RAY_ADDRESS`; `None` to start Ray on this machine."""
+    """Returns the address of the cluster to join, by default from `RAY_ADDRESS`; `None` to start Ray on this
+    machine."""
     chosen = (environ.get("RAY_ADDRESS") or None) if address is None else address
     return None if chosen == "local" else chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources that a run may use, and its limits.
+    """The resources that a run may use: the cluster or machine, the trainers and their devices, and limits.
 
     Attributes:
         address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
@@ -86,18 +87,19 @@ class Resources:
 
     @property
     def starts_ray(self) -> bool:
-        """Whether the run starts Ray on this machine."""
+        """Whether the run starts Ray on this machine rather than joining a cluster."""
         return not self.local and cluster_address(self.address) is None
 
     @property
     def preloaded(self) -> list[str]:
-        """Modules that a Ray started here imports in one process per core; none if not every core gets a trainer."""
+        """The modules that Ray, if started here, imports in advance in one process per core; none unless every core
+        gets a trainer."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 
     @property
     def wanted(self) -> Wanted:
-        """The trainers that the pool requests."""
+        """The number and the devices of the trainers that the pool requests."""
         match self.n_trainers:
             case None:
                 return Wanted(device=self.device)
@@ -113,7 +115,8 @@ _starting: "list[Future[bool]]" = []
 
 @contextmanager
 def starting_meanwhile(resources: Resources) -> Iterator[None]:
-    """A context in which a thread starts Ray, if these resources need it; `open_resources` takes over that Ray.
+    """A context in which a thread starts Ray, if these resources need it, while the driver does other work.
+    `open_resources` then uses this Ray.
 
     The driver imports PyTorch and checks the sweep meanwhile. Both take seconds, and Ray starts in processes of its
     own. Ray ends with the context at the latest, also if a mistake was found meanwhile and Ray is not needed.
@@ -148,7 +151,8 @@ def _end_ray(*, is_ours: bool) -> None:
 
 @contextmanager
 def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
-    """A context that yields a function to start trainers on these resources. A Ray started here ends with them.
+    """A context that yields a function for starting trainers on these resources. A Ray that was started here ends with
+    the context.
 
     Args:
         resources: What a run may use.
@@ -200,7 +204,7 @@ def _device_here(device: Device) -> str:
 
 
 def _check_fits(resources: Resources) -> None:
-    """Refuses resources that a Ray on one machine can never have."""
+    """Raises an error for resources that Ray on this one machine can never have."""
     from attnsweep.orchestrator.training.cluster import usable_nodes
 
     nodes = usable_nodes() or []

@@ -27,7 +27,7 @@ _MOST_STEPS = 2**31 - 1
 
 @dataclass(frozen=True)
 class PackContext:
-    """The values that all rows of a pack share."""
+    """The values that all rows of a pack have in common."""
 
     sweep: str
     pack: str
@@ -40,7 +40,7 @@ class PackContext:
 def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
-    """Returns the rows of a finished pack, for the ledger or for the comparison of a replay."""
+    """Returns the rows of a finished pack for all tables, to be added to the ledger or compared with a replay."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
@@ -55,7 +55,7 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns how each training of a pack has ended, or would end at the probe that the pack has reached."""
+    """Returns how each training of a pack has ended, or would end if it ended at the present probe."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -69,14 +69,15 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Returns the numbers that certificates have measured, arrays (L,) by metric name; NaN where one has none."""
+    """Collects the numbers that certificates measured: arrays (L,) over trainings by metric name; NaN where a training
+    lacks one."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
     return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}
 
 
 def joined(packs: Sequence[Rows]) -> Rows:
-    """Concatenates the rows of several packs."""
+    """Joins the rows of several packs, table by table."""
     if len(packs) == 1:
         return packs[0]
     heads = [rows.heads for rows in packs if rows.heads is not None]
@@ -96,7 +97,8 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the `trainings` rows of a trained pack; `escapes` (L,) are predicted escape steps, NaN for none."""
+    """Returns the `trainings` rows of a trained pack. `escapes` (L,) holds the predicted escape steps, NaN where there
+    is none."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
@@ -130,7 +132,7 @@ def trained_rows(
 
 
 def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
-    """Returns the rows of trainings that raised, without measurements."""
+    """Returns the `trainings` rows of trainings that raised an error; their measurements are null."""
     trainings = _rows(
         workload,
         tasks,
@@ -150,7 +152,7 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """Returns the `curves` rows of a trained pack: one per training, probe and metric whose value is finite.
+    """Returns the `curves` rows of a trained pack: one per training, probe and metric with a finite value.
 
     Args:
         workload, tasks, result: The pack.
@@ -255,5 +257,5 @@ def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArr
 
 
 def _whole(step: float) -> int | None:
-    """Returns a step as its column stores it: at most `_MOST_STEPS`, null if it is not finite."""
+    """Converts a step to an integer for its column: at most `_MOST_STEPS`; null if it is not finite."""
     return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None

@@ -22,7 +22,7 @@ Shape: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training to run, with its place in the sweep.
+    """A training that is to be run, with its trial and replicate in the sweep.
 
     Attributes:
         trial, replicate: The trial's number, and the number of the training within it.
@@ -39,13 +39,15 @@ class Task:
 
     @property
     def shape(self) -> Shape:
-        """The static parameters. Two trainings may share a pack if and only if these are equal."""
+        """The static parameters of the training. Two trainings can share a pack if and only if their shapes are
+        equal."""
         shape: Shape = self.training.parameters.static_key()
         return shape
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """Returns the seed of a training, 0..2^63-1.
+    """Returns the seed of a training, from 0 to 2^63 - 1, as a function of the sweep's seed and the training's place in
+    the sweep.
 
     Args:
         trial: The trial's number, or the configuration whose trials share seeds: see `seeded_by`.
@@ -55,13 +57,14 @@ def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
 
 
 def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
-    """Returns a hash of workload, parameters and seed, the same on any machine."""
+    """Returns the id of a training: a hash of workload, parameters and seed, which is the same on any machine."""
     content = json.dumps([workload, parameters.identity(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """Returns what the seeds of a trial depend on: its number or, in a grid over interventions, its other parameters.
+    """Returns what the seeds of a trial are derived from: its number or, in a grid over interventions, its other
+    parameters.
 
     So trials that differ only in the intervention have the same seeds, and can be compared in pairs. Other samplers may
     draw a configuration twice, so their seeds depend on the number.
@@ -78,7 +81,7 @@ def tasks_of(
     values: Mapping[str, Value],
     replicates: Iterable[int],
 ) -> list[Task]:
-    """Returns the tasks of some replicates of one trial.
+    """Returns the tasks of the given replicates of one trial.
 
     Args:
         directory: The sweep.

@@ -47,12 +47,12 @@ _LOOKS_PER_SLICE = 8
 
 
 def slice_seconds(n_trainers: int) -> float:
-    """Returns how long a call trains before it reports, when this number of trainers report to one driver."""
+    """Returns how many seconds a trainer trains before it reports: more if many trainers report to one driver."""
     return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
 class Trainer:
-    """Trains packs on one device.
+    """Trains packs on one device, one slice of steps per call.
 
     Args:
         workload: The problem that the sweep trains.
@@ -91,12 +91,12 @@ class Trainer:
 
     @property
     def accelerator(self) -> str:
-        """The model of the trainer's GPU, or `cpu`."""
+        """The device that trains: the model of the GPU, or `cpu`."""
         return _model_of(self._device) or "cpu"
 
     @property
     def machine(self) -> str:
-        """The type of machine, on which the last bits of rows depend."""
+        """The type of machine that trains. The last bits of rows depend on it."""
         return machine_of(self._device)
 
     @property
@@ -104,11 +104,11 @@ class Trainer:
         return self._order is not None
 
     def leave(self) -> None:
-        """Makes the trainer hand back its pack within the current slice. May be called in a signal handler."""
+        """Makes the trainer hand back its pack at the end of the current slice. May be called in a signal handler."""
         self._is_leaving = True
 
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
-        """Begins a pack, or resumes it from its checkpoint, and trains a slice.
+        """Begins a pack, or resumes it from its checkpoint, and trains the first slice.
 
         Args:
             order: The pack.
@@ -125,7 +125,7 @@ class Trainer:
 
     @training_settings()
     def proceed(self, pruned: Sequence[int] = ()) -> Report:
-        """Trains the pack's next slice, up to the next probe if the pack waits there.
+        """Trains the pack's next slice. A pack that waits at probes stops at the next probe.
 
         Args:
             pruned: The positions of the trainings that end here, after a `Probed` report.
@@ -137,7 +137,8 @@ class Trainer:
         return self._at_the_edge(self._hand_back)
 
     def _at_the_edge(self, call: Callable[[], Report]) -> Report:
-        """Returns the report of a call. An exception of a training becomes a `Raised` report."""
+        """Calls a function that trains, and returns its report. An exception of a training becomes a `Raised`
+        report."""
         try:
             return call()
         except STOPS:
@@ -146,7 +147,7 @@ class Trainer:
             return self.raised(error)
 
     def raised(self, error: BaseException) -> Raised:
-        """Drops the pack, of which a training has raised this error, and returns the report."""
+        """Drops the pack because a training has raised this error, and returns the report about it."""
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
@@ -179,7 +180,8 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether the pack has reached a probe at which it waits. Its start needs no report."""
+        """Returns whether the pack is at a probe where it must wait for the driver. The probe before the first step
+        needs no answer."""
         return self._waits and pack.step > self._told_step
 
     @property
@@ -198,7 +200,7 @@ class Trainer:
         return to_bytes(pack.checkpoint())
 
     def _note_saving(self) -> None:
-        """Sets the time of the next checkpoint, once the driver has taken or written the last state."""
+        """Sets the time of the next checkpoint, once the driver has received or stored the last one."""
         if self._saving_since is None:
             return
         now = time.perf_counter()
@@ -241,7 +243,8 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains a slice, up to a probe or until the trainer leaves. Returns whether all trainings have ended."""
+        """Trains one slice: up to a probe, or until the trainer is asked to leave. Returns whether all trainings have
+        ended."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):
@@ -270,5 +273,5 @@ def machine_of(device: str) -> str:
 
 
 def _model_of(device: str) -> str | None:
-    """Returns the model of a GPU, as CUDA names it; `None` for another device."""
+    """Returns the model of a GPU by the name that CUDA reports; `None` for another device."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None

@@ -24,7 +24,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 
 class Shipment:
-    """A workload in the form in which it is sent to trainers.
+    """A workload in the form in which the driver sends it to trainers.
 
     The code is sent as text, and the receiver imports it under the same module name. So objects that are pickled later
     (parameters, errors) can name their class, as for an installed workload.
@@ -59,7 +59,7 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
 
 @dataclass(frozen=True)
 class Settled:
-    """A trainer's report on where it is and what it trains with.
+    """A trainer's report on its place, its device, and the versions and code that it trains with.
 
     Attributes:
         node: Ray's id of the node.
@@ -78,14 +78,14 @@ class Settled:
     machine: str = ""
 
     def changes_from(self, driver: Environment) -> list[str]:
-        """Returns the differences from the driver's environment, in words."""
+        """Describes how the driver's environment differs from the trainer's, as a list in words."""
         code = {name: digest for name, digest in driver.code.items() if name in self.code}
         installed = Environment(versions=self.versions, code=self.code)
         return driver.model_copy(update={"code": code}).changes(installed)
 
 
 class TrainerActor(Trainer):
-    """A trainer in its own process, as a Ray actor."""
+    """A trainer in a process of its own, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
         # Arrow imports pandas at its first conversion, which takes time. Therefore the first conversion is made here
@@ -95,12 +95,14 @@ class TrainerActor(Trainer):
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def take_programs(self, programs: KnownPrograms) -> None:
-        """Accepts the programs that the driver has compiled. Other programs are compiled here when they are needed."""
+        """Accepts the programs that the driver has compiled. The trainer compiles any other program when it needs
+        it."""
         if isinstance(self._programs, Programs):
             self._programs = Programs(programs)
 
     def settle(self, modules: Sequence[str], digests: Mapping[str, str]) -> Settled:
-        """Reports the trainer's machine, once Ray has given it its resources and its process is up.
+        """Waits until Ray has given the trainer its resources and its process is up; then reports its machine and
+        versions.
 
         From now on a SIGTERM, which precedes the removal of a machine, makes the trainer hand back its pack.
 
@@ -124,7 +126,7 @@ class TrainerActor(Trainer):
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:
-    """Returns the versions on this machine; if the engine cannot run here, its entry says why."""
+    """Returns the versions of libraries on this machine. If the engine cannot run here, the engine's entry says why."""
     try:
         return versions(engine)
     except UserError as error:

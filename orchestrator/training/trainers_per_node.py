@@ -12,7 +12,7 @@ _RAYS_DIGITS = 4
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster that is up.
+    """A machine of the cluster that is up, with its numbers of cores and GPUs.
 
     Attributes:
         id: Ray's id of the node.
@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True)
 class TrainerShare:
-    """The resources of one trainer.
+    """The resources of one trainer: cores and GPUs, possibly fractions of them.
 
     Attributes:
         device: `cpu` or `cuda`.
@@ -42,21 +42,21 @@ class TrainerShare:
 
 
 class Amount(NamedTuple):
-    """Cores and GPUs of one node. Fractions are possible."""
+    """A number of cores and GPUs of one node. Fractions are possible."""
 
     n_cpus: float = 0.0
     n_gpus: float = 0.0
 
     @classmethod
     def of(cls, shares: Iterable[TrainerShare]) -> "Amount":
-        """Returns the sum of some trainers' resources."""
+        """Returns the sum of the resources of several trainers."""
         all_shares = [*shares]
         return cls(sum(share.num_cpus for share in all_shares), sum(share.num_gpus for share in all_shares))
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The number of trainers that a sweep wants, and their devices.
+    """How many trainers a sweep wants, and on which devices.
 
     Attributes:
         least: Number that is requested from Ray even if fewer fit, so that an autoscaler adds nodes.
@@ -71,7 +71,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Allotment:
-    """The trainers of each node.
+    """The result of distributing trainers: those of each node, and those that fit on no node.
 
     Attributes:
         by_node: The shares of the node's trainers, by the node's id, for every node.
@@ -83,7 +83,7 @@ class Allotment:
 
 
 def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
-    """Returns the nodes with the resources that other sweeps leave.
+    """Returns the nodes with the resources that are left when other sweeps have taken what they claim.
 
     A node whose GPUs are all claimed does not count as a node without GPUs: a sweep on GPUs does not move to its cores.
 
@@ -107,7 +107,8 @@ def _minus(available: float, taken: float) -> float:
 
 
 def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
-    """Distributes trainers over the nodes. Trainers that are up stay on their node, as far as it has a place for them.
+    """Distributes trainers over the nodes. Trainers that are up stay where they are, as long as their node has a place
+    for them.
 
     If an exact number of trainers is wanted and there are too few GPUs, trainers share them: 10 trainers on 8 GPUs as
     2, 2, 1, 1, 1, 1, 1, 1.
@@ -144,7 +145,8 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns how many trainers each node gets: first those that are up there, then where most places are free."""
+    """Returns the number of trainers of each node. Trainers that are up keep their node; others go where most places
+    are free."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -163,7 +165,8 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """Yields the nodes of `number` more trainers: a GPU of each node in turn, every GPU equally often."""
+    """Yields the node for each of `number` additional trainers. The GPUs take turns, so that every GPU is used equally
+    often."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))

@@ -1,6 +1,7 @@
 """`make claims NAME=...`: measures the claims of a group again on another seed, and reports which agree.
 
-The name may be that of a claim in `docs/claims/stated`, which is then verified: docs/verify.md.
+The name may be that of a claim in `docs/claims/stated`, which is then verified: docs/verify.md. Without a name, all of
+these claims are verified.
 """
 
 import argparse
@@ -10,57 +11,84 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Decision
-from attnsweep.orchestrator.running.verifying import begin, decide
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts, write_record
+from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts
+from attnsweep.reproduction.claims.agreement import write_record as write_record_of_group
 from attnsweep.reproduction.claims.claim import Stated, load_claims
+from attnsweep.reproduction.claims.deciding import (
+    RECORD,
+    STATED,
+    Decided,
+    StoppedError,
+    announcement,
+    claims_of,
+    decide_all,
+    decide_one,
+    print_table,
+    read_record,
+    write_record,
+)
 from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
-from attnsweep.search_spaces.claim import load_claim
+from attnsweep.search_spaces.claim import Claim
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 FOLDER = Path("docs/claims")
-STATED = FOLDER / "stated"
 
 
 def main() -> int:
     """Measures the claims that the arguments name, prints and records them; returns 1 if one fails, 2 for a mistake."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "name", nargs="?", default="", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}; default: all of these"
+    )
+    parser.add_argument("--seed", type=int, help="default: 1, and for a claim that decides itself that of its file")
+    parser.add_argument("--budget", type=int, help="the most trainings of each claim that decides itself")
     parser.add_argument("--dir", type=Path, default=Path("sweeps/claims"))
     parser.add_argument("--sweep", type=Path, help="a finished sweep on the other seed, in place of a new one")
-    parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again")
+    parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again, or {STATED}")
     options = parser.parse_args()
     console = Console(stderr=True)
+    stated = {claim.name: claim for claim in claims_of(STATED, options.seed, options.budget)}
     try:
-        stated = STATED / f"{options.name}.yaml"
-        if stated.exists():
-            return int(
-                decided(stated, Run(options.seed, options.dir / f"{options.name}-{options.seed}", console)) == "refuted"
-            )
-        chosen = group_named(options.name, load_claims(FOLDER))
-        run = Run(options.seed, options.dir / f"{options.name}-{options.seed}", console)
-        pairs = measured_again(chosen, run, options.sweep)
+        if not options.name:
+            return _all(list(stated.values()), options.dir, console, record=options.record)
+        if options.name in stated:
+            verdict = decide_one(stated[options.name], options.dir, console).verdict
+            verdict.print(Console())
+            return int(verdict.decision == "refuted")
+        seed = 1 if options.seed is None else options.seed
+        run = Run(seed, options.dir / f"{options.name}-{seed}", console)
+        return _again(options.name, run, options.sweep, record=options.record)
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
+    except StoppedError:
+        return 130
+
+
+def _all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
+    """Decides all claims and prints a table, also of those before one that cannot be decided."""
+    console.print(announcement(claims, read_record(STATED / RECORD)), highlight=False)
+    decided: list[Decided] = []
+    try:
+        for verdict in decide_all(claims, folder):
+            decided.append(verdict)
+            line = f"{len(decided)}/{len(claims)} {verdict.name}: {verdict.verdict}, {verdict.trainings} trainings"
+            console.print(f"{line}, {verdict.cpu_seconds:.0f} CPU s", highlight=False)
+    finally:
+        print_table(decided, Console())
+    if record:
+        write_record(STATED / RECORD, decided)
+    return int(any(verdict.verdict == "refuted" for verdict in decided))
+
+
+def _again(name: str, run: Run, sweep: Path | None, *, record: bool) -> int:
+    pairs = measured_again(group_named(name, load_claims(FOLDER)), run, sweep)
     tested = verdicts(pairs)
     _print(tested, Console())
-    if options.record:
-        write_record(FOLDER / "again" / f"{options.name}-seed-{options.seed}.toml", pairs)
+    if record:
+        write_record_of_group(FOLDER / "again" / f"{name}-seed-{run.seed}.toml", pairs)
     return int(not all(claim.agrees for claim in tested))
-
-
-def decided(file: Path, run: Run) -> Decision:
-    """Verifies a claim on another seed than its file's, or continues a verification, and prints the verdict."""
-    claim = load_claim(file).but(seed=run.seed)
-    is_new, resources = not SweepDirectory.is_there(run.directory), Resources(local=True)
-    latest = begin(claim, run.directory, resources, run.console) if is_new else None
-    verdict = decide(run.directory, resources, run.console, claim=claim, latest=latest).verdict
-    verdict.print(Console())
-    return verdict.decision
 
 
 def group_named(name: str, claims: list[Stated]) -> list[Stated]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from rich.console import Console
@@ -22,7 +23,16 @@ from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.reproduction.claims.claim import Trained
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.shin import figures
-from attnsweep.reproduction.studies import gpt, metric, positions, precision, promoted, translators
+from attnsweep.reproduction.studies import (
+    fork_border,
+    fork_decided,
+    gpt,
+    metric,
+    positions,
+    precision,
+    promoted,
+    translators,
+)
 from attnsweep.reproduction.trained import one_thread, swept
 from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
@@ -33,7 +43,7 @@ Numbers = Mapping[str, tuple[float, float, float]]
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
 _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
-_COMPILED = ("chiang_fig4", "shin_flavours_full")
+_COMPILED = ("chiang_fig4", "shin_flavours_full", "induction_needs", "translation_needs", "markov_needs")
 """The sweeps that were measured with the faster engine, by the beginnings of their names."""
 _COUNTS = ("trainings", "trials", "heads")
 """The columns of tables that hold counts."""
@@ -182,6 +192,10 @@ def _induction_changed(run: Run) -> Numbers:
     return numbers_of(gpt.reproduce_changes(run.directory, run.console, gpt.FIRST_SEED + run.first_seed))
 
 
+def _forks(study: ModuleType) -> Callable[[Run], Numbers]:
+    return lambda run: numbers_of(study.reproduce(run.directory, run.console, run.seed))
+
+
 def _power(run: Run) -> Numbers:
     size = translators.Size(first_seed=run.first_seed)
     return numbers_of(translators.reproduce_power(run.directory, run.console, size))
@@ -206,6 +220,8 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
     "chiang-table1-text": _on_real_text,
     "positional-text": _on_real_text,
+    "fork-border": _forks(fork_border),
+    "fork-decided": _forks(fork_decided),
     "gpt-stages-long": _gpt_stages_long,
     "induction-changed": _induction_changed,
     "metric": _metric,

@@ -84,9 +84,9 @@ class RunawayLaw:
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
         """Derives the law for gradient descent with this learning rate."""
-        rates, modes_FF = np.linalg.eigh(_linear(n_categories, n_positions))
+        rates, modes_FF = modes_of_zero(n_categories, n_positions)
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
-        modes = np.stack([modes_FF[:, 3], modes_FF[:, 2]])
+        modes = np.stack([modes_FF[3], modes_FF[2]])
         descent = _Descent(n_categories, n_positions, learning_rate)
         equal, opposite = (_law_border(descent, modes, growth[0] / growth[1], sign) for sign in (1.0, -1.0))
         sizes = {"n_categories": n_categories, "n_positions": n_positions}
@@ -130,6 +130,15 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
     alpha_L = (v_LNN.diagonal(dim1=1, dim2=2).sum(1) - beta_L) / math.sqrt(N - 1)
     off_L = (q_LMK.sum((1, 2)) - on_L) / math.sqrt(K * (M - 1))
     return np.stack([part_L.numpy() for part_L in (on_L / math.sqrt(K), off_L, alpha_L, beta_L)], 1)
+
+
+def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
+    """(F,) the rates of the modes of the zero, ascending, and (F, F) the modes as rows, in the coordinates.
+
+    Gradient descent multiplies the amplitude of a mode by 1 + lr rate in each step. Positive rates are unstable.
+    """
+    rates_F, modes_FF = np.linalg.eigh(_linear(n_categories, n_positions))
+    return rates_F, modes_FF.T
 
 
 def _linear(N: int, M: int) -> Floats:

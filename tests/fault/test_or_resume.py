@@ -216,7 +216,7 @@ def test_the_next_driver_gives_up_on_one_that_lives(tmp_path: Path, monkeypatch:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
     monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._PREDECESSOR_SECONDS", 0.05)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session.PREDECESSOR_SECONDS", 0.05)
     with closing(LocalFolder(path).lock("run")), pytest.raises(UserError, match="a sweep that another process works"):
         _repeat(sweeps.small_sweep(), path)
 

@@ -19,6 +19,7 @@ from attnsweep import open_sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare
 from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.inspection.fork import fork
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
@@ -108,6 +109,15 @@ def test_the_union_is_the_sweep_of_one_driver(one: Path, three: Path) -> None:
     ]
 
 
+def test_a_fork_is_the_same_in_a_shard_in_all_shards_and_in_the_sweep_of_one_driver(one: Path, three: Path) -> None:
+    found = [
+        fork(SweepDirectory.open(path), "4/1", step=3, redraw="kick", n=2, size=0.1)
+        for path in (one, three, three / "shard-1")
+    ]
+    assert {each.difference for each in found} == {""}
+    assert len({tuple(each.trainings["eval_loss"].to_pylist()) for each in found}) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "n_drivers"), [("random", 1), ("random", 2), ("qmc", 2), ("grid", 3), ("sequential", 2)]
 )
@@ -123,7 +133,7 @@ def test_by_every_sampler_and_number_of_drivers(name: str, n_drivers: int, tmp_p
 def test_a_shard_that_was_killed_is_continued_while_another_process_has_its_neighbour(
     one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_PREDECESSOR_SECONDS", 0.0)
+    monkeypatch.setattr(session, "PREDECESSOR_SECONDS", 0.0)
     path = tmp_path / "s"
     _interrupted(path, Shard(1, 3), monkeypatch)
     shards.run(RANDOM, path, Shard(0, 3))

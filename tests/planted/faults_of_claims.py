@@ -8,6 +8,11 @@ _OF_EVIDENCE = "tests/orchestrator/analysis/verdicts/test_evidence.py"
 _OF_VERDICTS = "tests/orchestrator/analysis/verdicts/test_verdict.py"
 _GROWN = "tests/orchestrator/running/test_verifying.py::test_a_claim_is_decided_in_a_sweep_that_grows"
 
+_ROWS = "orchestrator/analysis/verdicts/rows.py"
+_OF_ROWS = "tests/orchestrator/analysis/verdicts/test_rows.py"
+_VERIFYING = "tests/orchestrator/running/test_verifying.py"
+_OF_ATLAS = "tests/orchestrator/report/test_atlas.py"
+
 FAULTS_OF_CLAIMS = (
     Fault(
         "a prior that is cut off and not scaled up again, or the other way round",
@@ -60,14 +65,14 @@ FAULTS_OF_CLAIMS = (
     ),
     Fault(
         "failed trainings that count",
-        _VERDICT,
-        "    judged = [row for row in rows if _is_judged(row)]\n",
+        _ROWS,
+        "    judged = [row for row in rows if is_judged(row)]\n",
         "    judged = rows\n",
         (f"{_OF_VERDICTS}::test_failed_trainings_count_as_if_they_had_not_been_drawn",),
     ),
     Fault(
         "a look at trainings of which an earlier one is missing",
-        _VERDICT,
+        _ROWS,
         "[rows[at] for at in takewhile(rows.__contains__, count())]",
         "[rows[at] for at in sorted(rows)]",
         (f"{_OF_VERDICTS}::test_a_look_needs_the_first_trainings_of_every_group",),
@@ -85,5 +90,63 @@ FAULTS_OF_CLAIMS = (
         'found.decision != "undecided" or found.n_failed',
         "found.n_failed",
         (_GROWN,),
+    ),
+    Fault(
+        "a value from before a training diverged as that of its end",
+        _ROWS,
+        "where metric = ? and step >= n_steps group by all",
+        "where metric = ? group by all",
+        (f"{_OF_ROWS}::test_roles_and_values_are_told_from_the_ledger",),
+    ),
+    Fault(
+        "a role of any layer as that of the layer that is named",
+        _ROWS,
+        "        if (history.layer, history.role) == (layer, quantity.name):\n",
+        "        if history.role == quantity.name:\n",
+        (f"{_OF_ROWS}::test_roles_and_values_are_told_from_the_ledger",),
+    ),
+    Fault(
+        "a role that has not come as one that comes after the end, though the last probe could not confirm it",
+        _ROWS,
+        ' if quantity.what == "role" else ()\n',
+        " if False else ()\n",
+        (f"{_OF_ROWS}::test_a_role_counts_as_not_come_after_the_last_probe_that_a_later_one_confirms",),
+    ),
+    Fault(
+        "what another process has added meanwhile added again",
+        "orchestrator/running/verifying.py",
+        "replicates=wanted, patience=patience)",
+        "more_replicates=max(wanted - directory.stages[-1], 0), patience=patience)",
+        (f"{_VERIFYING}::test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_nothing_twice",),
+    ),
+    Fault(
+        "a step held against the default of n_steps, which n_epochs replaces",
+        "orchestrator/running/preflight/claim.py",
+        "workload.parameters.resolve({**claim.fixed, **claim.groups[quantity.group]}).n_steps",
+        'workload.parameters.declared()["n_steps"].default',
+        (f"{_VERIFYING}::test_a_step_is_held_against_what_the_parameters_amount_to",),
+    ),
+    Fault(
+        "a link to a report that is not there",
+        "orchestrator/report/atlas.py",
+        " or not (place.path / name).is_file():\n",
+        ":\n",
+        (f"{_OF_ATLAS}::test_each_sweep_has_its_rates_and_each_claim_its_verdict",),
+    ),
+    Fault(
+        "a refuted claim that is no failure of `make claims`",
+        "reproduction/claims/__main__.py",
+        '    return int(any(verdict.verdict == "refuted" for verdict in decided))\n',
+        "    return 0\n",
+        (
+            "tests/reproduction/test_deciding.py::test_all_claims_of_the_folder_are_decided_and_a_refuted_one_is_a_failure",
+        ),
+    ),
+    Fault(
+        "an option that a command is not to have",
+        "orchestrator/cli/resource_options.py",
+        " for each in _OPTIONS if each[0] not in without]\n",
+        " for each in _OPTIONS]\n",
+        ("tests/orchestrator/cli/test_resource_options.py::test_commands_that_train_sweeps_have_the_same_options",),
     ),
 )

@@ -53,8 +53,8 @@ FAULTS_OF_FORKS = (
     Fault(
         "the training itself has other draws too",
         _CONTINUATION,
-        'own if number == 0 or self._change == "kick" else',
-        'own if self._change == "kick" else',
+        'own if number == 0 or self.change == "kick" else',
+        'own if self.change == "kick" else',
         (f"{_OF_FORKS}::test_the_training_itself_is_among_its_continuations",),
     ),
     Fault(
@@ -88,8 +88,8 @@ FAULTS_OF_FORKS = (
     Fault(
         "the other side of an outcome",
         "orchestrator/inspection/sealing.py",
-        "sum((each == self.outcome) == is_own for each in ended)",
-        "sum(each == self.outcome for each in ended)",
+        "sum((outcome == self.outcome) == is_own for outcome in outcomes)",
+        "sum(outcome == self.outcome for outcome in outcomes)",
         (f"{_OF_FORKS}::test_a_bisection_finds_the_step_of_the_coin",),
     ),
     Fault(
@@ -98,5 +98,50 @@ FAULTS_OF_FORKS = (
         "        _, low, high = self.rate.interval\n        if low >=",
         "        low, _, high = self.rate.interval\n        if low >=",
         (f"{_OF_FORKS}::test_verdicts_are_wrong_in_less_than_their_share_of_the_errors",),
+    ),
+    Fault(
+        "kicked rows whose predicted escape counts from the step of the kick",
+        _CONTINUATION,
+        "return step + predicted_escapes(",
+        "return predicted_escapes(",
+        (f"{_OF_FORKS}::test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights",),
+    ),
+    Fault(
+        "an escape from later weights asks for their own loss, not for that of the start",
+        "workloads/forecast/prediction.py",
+        "        if weights is not None:\n            self._held =",
+        "        if False:\n            self._held =",
+        (
+            "tests/workloads/forecast/test_prediction.py::"
+            "test_a_prediction_from_later_weights_counts_from_there_and_asks_for_the_loss_of_the_start",
+        ),
+    ),
+    Fault(
+        "a training that had ended before a step has no committor of its outcome",
+        "orchestrator/inspection/committors.py",
+        'binomial_rate(n if row["outcome"] == outcome else 0, n)',
+        "binomial_rate(0, n)",
+        (f"{_OF_FORKS}::test_what_ended_before_a_step_has_the_committor_of_its_own_outcome",),
+    ),
+    Fault(
+        "a few trainings that are all decided show that all trainings are",
+        "orchestrator/analysis/committors.py",
+        "_drawn(np.append(q_R, q), np.append(open_R, is_open))",
+        "_drawn(q_R, open_R)",
+        ("tests/orchestrator/analysis/test_committors.py::test_few_decided_trainings_do_not_show_that_all_are",),
+    ),
+    Fault(
+        "the chance of few continuations counts as a difference between states",
+        "orchestrator/analysis/committors.py",
+        "k_R * (n_R - k_R) / (n_R * (n_R - 1))",
+        "k_R * (n_R - k_R) / (n_R * n_R)",
+        (f"{_OF_FORKS}::test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_the_start",),
+    ),
+    Fault(
+        "the linear law of the zero without its modes",
+        "reproduction/studies/fork_border.py",
+        "start_LF @ self.modes.T * (1 +",
+        "start_LF * (1 +",
+        ("tests/reproduction/test_forks.py::test_the_linear_law_labels_each_training_as_it_ends",),
     ),
 )

@@ -2,6 +2,7 @@
 
 from tests.planted.fault import Fault
 
+_TRANSLATION = "tests/workloads/translation/test_translation_interventions.py"
 _ENGINE = "tests/workloads/engine/test_intervening.py"
 _ANALYSIS = "tests/orchestrator/analysis/test_interventions.py"
 
@@ -16,15 +17,15 @@ FAULTS_OF_INTERVENTIONS = (
     Fault(
         "all lanes are clamped as one is",
         "workloads/engine/intervening.py",
-        "found[name][lane, each.head] = pattern_number(each.pattern)",
-        "found[name][:, each.head] = pattern_number(each.pattern)",
+        "held[self._buffer(clamp.layer, CLAMP)][lane, clamp.head] = pattern_number(clamp.pattern)",
+        "held[self._buffer(clamp.layer, CLAMP)][:, clamp.head] = pattern_number(clamp.pattern)",
         (f"{_ENGINE}::test_no_training_depends_on_the_interventions_of_others",),
     ),
     Fault(
         "a pack that was trained in one go is never released",
         "workloads/engine/intervening.py",
-        "for each in self._boundaries if step < each < until), default=until)",
-        "for each in self._boundaries[:0] if step < each < until), default=until)",
+        "for boundary in self._boundaries if step < boundary < until), default=until)",
+        "for boundary in self._boundaries[:0] if step < boundary < until), default=until)",
         (f"{_ENGINE}::test_a_resumed_pack_goes_on_as_if_it_had_not_stopped",),
     ),
     Fault(
@@ -36,10 +37,83 @@ FAULTS_OF_INTERVENTIONS = (
     ),
     Fault(
         "a clamped head looks two tokens back",
-        "workloads/attention/clamps.py",
-        "(position_K[K - Q :] - 1).clamp(min=0)",
-        "(position_K[K - Q :] - 2).clamp(min=0)",
+        "workloads/attention/intervened.py",
+        "for offset in (-1, 0, 1))",
+        "for offset in (-2, 0, 1))",
         (f"{_ENGINE}::test_a_clamped_head_has_its_pattern_and_gets_no_gradient",),
+    ),
+    Fault(
+        "a clamp counts positions from the end of the keys that fill up a vector",
+        "workloads/attention/intervened.py",
+        "((n_keys or K) - Q)",
+        "(K - Q)",
+        (f"{_TRANSLATION}::test_a_clamped_head_of_the_encoder_has_its_pattern",),
+    ),
+    Fault(
+        "a clamp shows a later word",
+        "workloads/attention/intervened.py",
+        "one_key_BHQK = wanted_HQK * seen_BHQK",
+        "one_key_BHQK = wanted_HQK * torch.ones_like(seen_BHQK)",
+        (f"{_TRANSLATION}::test_a_decoder_sees_no_later_word_by_a_clamp",),
+    ),
+    Fault(
+        "the roles of a clamped translator are those of a free one",
+        "workloads/translation/translator.py",
+        "bias_B1QK, self.clamp_H, n_keys)",
+        "bias_B1QK, None, n_keys)",
+        (f"{_TRANSLATION}::test_roles_are_those_of_the_clamped_heads",),
+    ),
+    Fault(
+        "a scale of one head scales all heads of its layer",
+        "workloads/engine/intervening.py",
+        "heads = slice(None) if scale.head is None else scale.head",
+        "heads = slice(None)",
+        (f"{_ENGINE}::test_the_logits_of_a_scaled_head_are_multiplied",),
+    ),
+    Fault(
+        "of two scales of a head the last counts",
+        "workloads/engine/intervening.py",
+        "[lane, heads] *= scale.factor",
+        "[lane, heads] = scale.factor",
+        (f"{_ENGINE}::test_the_logits_of_a_scaled_head_are_multiplied",),
+    ),
+    Fault(
+        "frozen parameters follow their gradients in merged steps",
+        "workloads/engine/executors/bucket_steps.py",
+        "self._state[name].copy_(torch.where(moves, self._state[name], before[name]))",
+        "pass",
+        (f"{_ENGINE}::test_programs_of_steps_freeze_and_kick_too",),
+    ),
+    Fault(
+        "a forecast trains pilots with interventions",
+        "orchestrator/tools/forecast/cases.py",
+        "resolve(values | {INTERVENTION: None})",
+        "resolve(values)",
+        ("tests/orchestrator/tools/forecast/test_command.py::test_cases_are_of_trainings_without_interventions",),
+    ),
+    Fault(
+        "the law of a start is taken for a training whose parameters are frozen",
+        "workloads/forecast/prediction.py",
+        " or parameters.intervention is not None",
+        "",
+        ("tests/workloads/forecast/test_prediction.py::test_no_prediction_without_a_law",),
+    ),
+    Fault(
+        "a module is exported without the clamp that it was trained with",
+        "orchestrator/inspection/exporting.py",
+        "isinstance(each, Clamp | Scale) and at in each.steps]",
+        "isinstance(each, Scale) and at in each.steps]",
+        ("tests/orchestrator/inspection/test_exporting.py::test_heads_that_are_held_are_not_exported",),
+    ),
+    Fault(
+        "a loss at a level is below it",
+        "orchestrator/analysis/onset/levels.py",
+        "value < level - {share} * abs(level)",
+        "value < level + {share} * abs(level)",
+        (
+            "tests/orchestrator/analysis/onset/test_events.py"
+            "::test_a_level_is_passed_where_the_loss_is_more_than_a_hundredth_below_it",
+        ),
     ),
     Fault(
         "a tie counts as sooner",

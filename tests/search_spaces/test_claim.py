@@ -25,7 +25,7 @@ def claim(**changes: object) -> Claim:
 
 
 def test_a_statement_is_an_inequality_whichever_way_it_is_written() -> None:
-    small, large = (Quantity("rate", "solved", False, None, None, group) for group in ("small", "large"))
+    small, large = (Quantity(kind="rate", what="outcome", name="solved", group=group) for group in ("small", "large"))
     for text in (STATES, "rate(solved,large)>rate( solved , small )"):
         found = read_statement(text)
         assert (found.lower, found.upper, found.lower_factor, found.upper_factor) == (small, large, 1, 1)
@@ -36,8 +36,19 @@ def test_a_statement_is_an_inequality_whichever_way_it_is_written() -> None:
     median = read_statement("200 > median(event fits, large)")
     assert (median.kind, median.bound, median.upper) == ("median", 200, None)
     by = read_statement("rate(event fits by 50, large) > .5").quantities[0]
-    assert (by.is_event, by.by, by.before) == (True, 50, None)
+    assert (by.what, by.by, by.before) == ("event", 50, None)
     assert read_statement("rate(event fits before adds, large) > .5").quantities[0].before == "adds"
+
+
+def test_a_statement_may_be_about_roles_and_about_what_was_measured_at_the_end() -> None:
+    role = Quantity(kind="rate", what="role", name="induction", group="a", by=60, layer="1")
+    assert read_statement("rate(role induction in 1 by 60, a) > 0.5").quantities == (role,)
+    assert read_statement("median(role induction, a) < 60").quantities[0].layer is None
+    value = read_statement("rate(value accuracy above -1.5e-3, a) > 0.5").quantities[0]
+    assert (value.what, value.side, value.than) == ("value", "above", -0.0015)
+    medians = read_statement("median(value eval_loss, a) < 0.5 * median(value eval_loss, b)")
+    assert medians.is_of_values
+    assert not read_statement("median(event fits, a) < median(event fits, b)").is_of_values
 
 
 @pytest.mark.parametrize(
@@ -48,6 +59,12 @@ def test_a_statement_is_an_inequality_whichever_way_it_is_written() -> None:
         ("rate(solved, small) < median(solved, large)", "not a rate and a median"),
         ("median(solved by 5, small) < 3", "A < B or A > B"),
         ("rate(solved before stuck, small) < 0.3", "A < B or A > B"),
+        ("rate(value loss, small) < 0.3", "A < B or A > B"),
+        ("median(value loss above 2, small) < 0.3", "A < B or A > B"),
+        ("rate(solved above 2, small) < 0.3", "A < B or A > B"),
+        ("rate(event fits in 1, small) < 0.3", "A < B or A > B"),
+        ("rate(role positional before syntactic, small) < 0.3", "A < B or A > B"),
+        ("median(value loss, small) < median(solved, large)", "not a rate and a median"),
         ("0 * rate(solved, small) < rate(solved, large)", "A < B or A > B"),
         ("rate(solved, small) < 1.2", "a bound of the rate between 0 and 1"),
         ("rate(solved, small) < rate(stuck, small)", "two different groups"),

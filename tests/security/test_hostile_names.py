@@ -71,6 +71,7 @@ LOOKING = {
     "list": [],
     "query": ["from trials"],
     "report": [],
+    "atlas": [],
     "compare": ["s"],
     "compact": [],
     "gc": ["--delete"],

@@ -1,6 +1,6 @@
 """Parts of transformers for workloads, yours included: attention, layers, a block, masks and positions.
 
-Each part is an ordinary `nn.Module` of ONE training, which the engine stacks. Values that may differ between trainings
+The layers are ordinary `nn.Module`s of ONE training, which the engine stacks. Values that may differ between trainings
 of one program (epsilon, the scale of the logits) are buffers.
 """
 

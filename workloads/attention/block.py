@@ -1,4 +1,4 @@
-"""A transformer block: attention and a feed-forward part, each behind its layer normalization.
+"""A transformer block: attention and a feed-forward network, both with layer normalization in front.
 
 Axes of one training: B sequence, T token, D model, H head.
 """
@@ -11,12 +11,12 @@ from attnsweep.workloads.attention.sight import Sight
 
 
 class TransformerBlock(nn.Module):
-    """x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x'): the pre-norm block.
+    """A pre-norm transformer block: x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
 
     Args:
-        d_model, n_heads, qk, qk_rank, attention_scale: As `Attention` takes them.
-        d_ffn, activation: As `FeedForward` takes them; `d_ffn` `None` = 4 D.
-        layer_norm_eps: Added to the variance, inside the root.
+        d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
+        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 D.
+        layer_norm_eps: The epsilon of both layer normalizations, added to the variance inside the root.
         linear: Makes all linear layers.
 
     Source: Xiong et al. 2020, figure 1b.
@@ -44,11 +44,11 @@ class TransformerBlock(nn.Module):
         self.ffn = FeedForward(d_model, d_ffn or 4 * d_model, activation=activation, linear=linear)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """The output (B, T, D), and the attention weights (B, H, T, T)."""
-        given_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
-        return self.finished(x_BTD + given_BTD), weight_BHTT
+        """Returns the output (B, T, D), and the attention weights (B, H, T, T)."""
+        attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
+        return self.finished(x_BTD + attended_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D) the output, from the stream behind the attention."""
+        """Applies the feed-forward part to the residual stream (B, T, D) that the attention has been added to."""
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

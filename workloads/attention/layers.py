@@ -1,7 +1,7 @@
-"""Layers of transformers whose parameters start at constants, so that the engine draws them from its own streams.
+"""Layers of transformers that are built without random numbers: the engine draws their parameters from its streams.
 
-They are subclasses of PyTorch's where there is one, with its names and orientation: a linear layer's weight is (out,
-in). Under `init_sigma` null they start as PyTorch's layers do.
+They are subclasses of PyTorch's layers where there is one, with the same names and orientation: the weight of a linear
+layer is (out, in). With `init_sigma` null the engine initializes them like PyTorch's layers.
 
 Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
 """
@@ -25,26 +25,26 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 _LONGEST_ONE_HOT = 64
-"""Rows of an embedding that is read by a product with one-hot vectors: backward, a lookup is a slow scatter."""
+"""Embeddings of up to this many rows are read by a product with one-hot vectors: the gradient of a lookup is slow."""
 _VECTORS = 32
-"""Elementwise functions compute the remainder beyond so many numbers in another way, which rounds differently."""
+"""PyTorch applies elementwise functions to vectors of this many numbers, and rounds the remainder in another way."""
 
 
 class Linear(nn.Linear, DrawnByEngine):
-    """`nn.Linear`, with zeros in place of random numbers when it is built."""
+    """An `nn.Linear` that is built with zeros. The engine draws its initial parameters."""
 
     def reset_parameters(self) -> None:
-        """Draws nothing."""
         for value in self.parameters():
             nn.init.zeros_(value)
 
 
 class LowRankLinear(Linear):
-    """A linear layer with an update of low rank: x W^t + b + scale (x A^t) B^t.
+    """A linear layer with a low-rank update: x W^t + b + scale (x A^t) B^t.
 
     Attributes:
-        down: A, (R, in). up: B, (out, R); it starts at 0 by convention, so that the update does.
-        scale: () factor of the update; Hu et al. write alpha / R.
+        down: The layer with weight A, (R, in).
+        up: The layer with weight B, (out, R). It starts at 0 by convention, so that the update starts at 0.
+        scale: () the factor of the update; Hu et al. write alpha / R.
 
     Source: Hu et al. 2021, "LoRA", section 4.1.
     """
@@ -58,27 +58,26 @@ class LowRankLinear(Linear):
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., out) of (..., in)."""
+        """Maps (..., in) to (..., out)."""
         update: Tensor = self.up(self.down(input)) * self.scale
         return super().forward(input) + update
 
 
 class MakesLinear(Protocol):
-    """Something that makes a linear layer, such as `Linear`."""
+    """The type of functions and classes that make a linear layer, such as `Linear`."""
 
     def __call__(self, in_features: int, out_features: int) -> nn.Module:
-        """A layer from (..., in_features) to (..., out_features)."""
+        """Makes a layer from (..., in_features) to (..., out_features)."""
 
 
 class Embedding(nn.Embedding, DrawnByEngine):
-    """`nn.Embedding`, with zeros in place of random numbers when it is built."""
+    """An `nn.Embedding` that is built with zeros. The engine draws its initial parameters."""
 
     def reset_parameters(self) -> None:
-        """Draws nothing."""
         nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., D) rows at the indices (...)."""
+        """Returns the rows (..., D) at the indices (...)."""
         if self.num_embeddings > _LONGEST_ONE_HOT:
             return embedding(input, self.weight)
         rows_V = torch.arange(self.num_embeddings, device=input.device)
@@ -86,27 +85,27 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """(P, D) float64, encodings of positions: sin(p / 10000^(2i/D)) and cos of the same, interleaved.
+    """Computes sinusoidal position encodings (P, D) in float64: sin(p / 10000^(2i/D)) and its cosine, interleaved.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
     position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
     rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
-    found = torch.zeros(longest, D, dtype=torch.float64)
-    found[:, 0::2] = torch.sin(position_P1 * rate)
-    found[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
-    return found
+    encoding_PD = torch.zeros(longest, D, dtype=torch.float64)
+    encoding_PD[:, 0::2] = torch.sin(position_P1 * rate)
+    encoding_PD[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
+    return encoding_PD
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
+    """Layer normalization: (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis.
 
-    Epsilon is a buffer, so trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
+    Epsilon is a buffer, so that trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
 
     Args:
         d_model: D.
-        layer_norm_eps: `None` if `forward` is given an epsilon that the norms of a model share.
-        eps_inside_root: False: (x - mean) / (deviation + layer_norm_eps), see `outside_layer_norm`.
+        layer_norm_eps: Epsilon; `None` if `forward` gets an epsilon that the norms of a model share.
+        eps_inside_root: False to compute (x - mean) / (std + layer_norm_eps) instead, see `outside_layer_norm`.
     """
 
     layer_norm_eps: Tensor
@@ -120,7 +119,7 @@ class LayerNorm(nn.Module):
         self._eps_inside_root = eps_inside_root
 
     def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
-        """(..., D) of (..., D)."""
+        """Normalizes the last axis of (..., D)."""
         eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
         if self._eps_inside_root:
             return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
@@ -128,11 +127,11 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """g(x W_1^t + b_1) W_2^t + b_2.
+    """A feed-forward network with one hidden layer: g(x W_1^t + b_1) W_2^t + b_2.
 
     Args:
-        d_model, d_ffn: The widths.
-        activation: g, a name among `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
+        d_model, d_ffn: The numbers of channels outside and in the hidden layer.
+        activation: The name of g, one of `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
         linear: Makes the two linear layers.
     """
 
@@ -144,12 +143,12 @@ class FeedForward(nn.Module):
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) of (..., D)."""
+        """Maps (..., D) to (..., D)."""
         fed: Tensor = self.second(self.activated(self.first(x)))
         return fed
 
     def activated(self, hidden: Tensor) -> Tensor:
-        """(..., W) g of (..., W)."""
+        """Applies the activation g to hidden channels (..., W)."""
         function = ACTIVATIONS[self.activation]
         if self._filled:
             return function(pad(hidden, (0, self._filled)))[..., : -self._filled]

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.contract import Evidence, Label, Verdicts
 from attnsweep.workloads.engine.schedule import tail_start
+from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
-AT_LEVEL = 0.01
-"""A loss within this share of a reference level is at the level."""
 OR = " or "
 """Joins the names of reference levels that the loss alone does not tell apart."""
 STATIONARY_GAMMA = 1e-2

@@ -1,7 +1,9 @@
-"""What interventions do to the trainings of a pack, between two steps. Axes: L lane, n place in a row, H head.
+"""Carries out the interventions of the trainings of a pack, between two steps.
 
-A step reads masks and clamps as it reads any tensor of a lane, so trainings with and without interventions share a
-program. What no training of a pack asks for is left out of its program.
+Axes: L lane, n place in a row, H head.
+
+A step reads masks, clamps and logit factors like any tensor of a lane, so trainings with and without interventions
+share a program. Interventions that no training of a pack has are left out of its program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +17,19 @@ from attnsweep.workloads.engine.first_order import MOVES
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.interventions import (
     CLAMP,
+    LOGIT_FACTOR,
+    NEUTRAL,
     Clamp,
     Freeze,
     Intervention,
     Kick,
+    Scale,
     boundaries_of,
     interventions_of,
     pattern_number,
+    refused,
 )
 
 _MOVES = f"{MOVES}/{ROWS}"
@@ -33,45 +38,63 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Gives the attention layers in which a training clamps a head their buffer, in all modules.
+    """Adds buffers for clamps and logit factors to the attention layers in which a training clamps or scales a head.
+
+    All modules get the same buffers.
 
     Raises:
-        SpecError: If there is no such head, or no parameter with a name that is to be frozen.
+        SpecError: If a model does not have the head, its layer cannot take the pattern, or no parameter has the name
+            that is to be frozen.
     """
-    asked = dict.fromkeys(each for one in trainings for each in interventions_of(one.parameters.intervention))
-    for each in asked:
-        if isinstance(each, Freeze):
-            _check_name(each, [name for name, value in modules[0].named_parameters() if value.requires_grad])
-        if isinstance(each, Clamp):
+    interventions = dict.fromkeys(
+        intervention for training in trainings for intervention in interventions_of(training.parameters.intervention)
+    )
+    for intervention in interventions:
+        if isinstance(intervention, Freeze):
+            _check_name(intervention, [name for name, value in modules[0].named_parameters() if value.requires_grad])
+        if isinstance(intervention, Clamp | Scale):
             for module in modules:
-                _make_room(module, each)
+                _make_room(module, intervention)
 
 
 def _check_name(freeze: Freeze, names: Sequence[str]) -> None:
     if not any(map(freeze.names, names)):
         known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-        raise _refused(freeze, f"a name, or part of a name from dot to dot, of {known}", "correct the name")
+        raise refused(freeze, f"a name, or part of a name from dot to dot, of {known}", "correct the name")
 
 
-def _make_room(module: nn.Module, clamp: Clamp) -> None:
-    layers: list[Any] = list(_clampable(module).values())
-    if clamp.layer >= len(layers) or clamp.head >= layers[clamp.layer].n_heads:
-        heads = [f"{layer}:{head}" for layer, each in enumerate(layers) for head in range(each.n_heads)]
-        known = f"one of the heads {', '.join(heads)}" if heads else "a model whose attention is attnsweep.Attention"
-        raise _refused(clamp, known, "correct LAYER:HEAD" if heads else "remove the clamp")
-    layer = layers[clamp.layer]
-    setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
+def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
+    layers: list[Any] = list(_attention_layers(module).values())
+    if not layers:
+        raise refused(intervention, "a model whose attention is attnsweep.Attention", "remove it")
+    number, head = intervention.layer, intervention.head
+    if number is not None and head is not None:
+        if number >= len(layers) or head >= layers[number].n_heads:
+            heads = ", ".join(f"{at}:{head}" for at, layer in enumerate(layers) for head in range(layer.n_heads))
+            raise refused(intervention, f"one of the heads {heads}", "correct LAYER:HEAD")
+        layers = [layers[number]]
+    for layer in layers:
+        if isinstance(intervention, Scale):
+            (weight, *_) = layer.parameters()
+            setattr(layer, LOGIT_FACTOR, torch.ones(layer.n_heads, dtype=weight.dtype))
+        elif intervention.pattern in layer.patterns:
+            setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
+        else:
+            expected = f"{' or '.join(layer.patterns)}: the queries and keys of this layer are of two texts"
+            raise refused(intervention, expected, "choose one of these patterns")
 
 
-def clamp_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Gives a module those buffers of a state of it that clamp a head."""
-    for name, layer in _clampable(module).items():
-        if name in state and state[name].any():
-            setattr(layer, CLAMP, state[name])
+def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copies to a module the buffers of a state in which a head is clamped or scaled."""
+    for layer_name, layer in _attention_layers(module).items():
+        for buffer, neutral in NEUTRAL.items():
+            value = state.get(_joined(layer_name, buffer))
+            if value is not None and (value != neutral).any():
+                setattr(layer, buffer, value)
 
 
 class Interventions:
-    """Changes lanes as their trainings ask.
+    """Carries out the interventions of the trainings of a pack.
 
     Args:
         state: The lanes, before their first step.
@@ -79,29 +102,30 @@ class Interventions:
     """
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
-        asked = [each for one in lanes.trainings for each in interventions_of(one.parameters.intervention)]
-        self._boundaries = sorted({0, *boundaries_of(asked)}) if asked else []
-        self._has_masks = any(isinstance(each, Freeze) for each in asked)
-        self._layers = list(_clampable(state.problem.template))
+        texts = [training.parameters.intervention for training in lanes.trainings]
+        interventions = [intervention for text in texts for intervention in interventions_of(text)]
+        self._boundaries = sorted({0, *boundaries_of(interventions)}) if interventions else []
+        self._has_masks = any(isinstance(intervention, Freeze) for intervention in interventions)
+        self._layers = list(_attention_layers(state.problem.template))
         self._held_since: int | None = None
         self.hold(state, lanes, 0)
 
     def next_after(self, step: int, until: int) -> int:
-        """The step up to which nothing changes after this one, at most `until`."""
-        return min((each for each in self._boundaries if step < each < until), default=until)
+        """Returns the first step after `step` at which an intervention begins, ends or kicks; at most `until`."""
+        return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Does what is due right before a step is taken."""
+        """Carries out the interventions that are due right before a step is taken."""
         self.hold(state, lanes, step)
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):
-                for number, each in enumerate(_of_kind(training, Kick)):
-                    if each.step == step:
-                        _kick(state, lanes, lane, each.size, f"{_STREAM}/{number}")
+                for number, kick in enumerate(_of_kind(training, Kick)):
+                    if kick.step == step:
+                        _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Freezes and clamps what is frozen and clamped at a step."""
-        since = max((each for each in self._boundaries if each <= step), default=None)
+        """Sets the masks, clamps and logit factors of all lanes to those of a step."""
+        since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
         self._held_since = since
@@ -111,36 +135,53 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Those of the buffers (L, ...) that clamp heads, by name, as they are at a step of each lane."""
-        found = {}
-        for number, name in enumerate(self._layers):
-            if name in buffers:
-                found[name] = torch.zeros_like(buffers[name])
-                for lane, (training, step) in enumerate(zip(lanes.trainings, steps, strict=True)):
-                    for each in _of_kind(training, Clamp):
-                        if each.layer == number and step in each.steps:
-                            found[name][lane, each.head] = pattern_number(each.pattern)
-        return found
+        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps.
+
+        Args:
+            buffers: All buffers of the lanes.
+            lanes: The trainings.
+            steps: One step per lane.
+        """
+        held = {
+            name: torch.full_like(buffers[name], neutral)
+            for layer_name in self._layers
+            for buffer, neutral in NEUTRAL.items()
+            if (name := _joined(layer_name, buffer)) in buffers
+        }
+        for lane, (training, step) in enumerate(zip(lanes.trainings, steps, strict=True)):
+            for clamp in _of_kind(training, Clamp):
+                if step in clamp.steps:
+                    held[self._buffer(clamp.layer, CLAMP)][lane, clamp.head] = pattern_number(clamp.pattern)
+            for scale in _of_kind(training, Scale):
+                if step in scale.steps:
+                    numbers = range(len(self._layers)) if scale.layer is None else [scale.layer]
+                    heads = slice(None) if scale.head is None else scale.head
+                    for number in numbers:
+                        held[self._buffer(number, LOGIT_FACTOR)][lane, heads] *= scale.factor
+        return held
+
+    def _buffer(self, layer: int, buffer: str) -> str:
+        return _joined(self._layers[layer], buffer)
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """(L, n) which numbers a step moves."""
-    frozen = [[each for each in _of_kind(one, Freeze) if step in each.steps] for one in lanes.trainings]
-    found = {}
+    """Returns the mask (L, n) of the numbers that are not frozen at a step."""
+    frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
+    moves = {}
     for name, value in state.parameters.items():
-        moves_L = torch.tensor([not any(each.names(name) for each in of_lane) for of_lane in frozen])
-        found[name] = moves_L.to(value.device).view(-1, *[1] * (value.dim() - 1)).expand(value.shape)
-    return state.problem.layout.rows(found)
+        moves_L = torch.tensor([not any(freeze.names(name) for freeze in freezes) for freezes in frozen])
+        moves[name] = moves_L.to(value.device).view(-1, *[1] * (value.dim() - 1)).expand(value.shape)
+    return state.problem.layout.rows(moves)
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to a lane, of this norm relative to its own."""
+    """Adds noise to a lane. `size` is the norm of the noise divided by that of the lane's parameters."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
         for name, value in state.parameters.items()
     }
-    # One row at a time, in double precision: a sum over several rows may add in another order.
+    # The norms are those of one row, because a sum over several rows may add in another order.
     noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants
@@ -149,18 +190,19 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Captured steps keep a copy of a state in memory of their own, which is loaded again where its rows are new."""
+    """Replaces the rows by a copy, so that captured steps, which work on memory of their own, load the state again."""
     state.rows = state.rows.clone()
 
 
-def _clampable(module: nn.Module) -> dict[str, nn.Module]:
-    """The attention layers in which heads can be clamped, by the name of their buffer."""
-    return {f"{name}.{CLAMP}".lstrip("."): each for name, each in module.named_modules() if CLAMP in each._buffers}
+def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
+    """Returns the attention layers in which heads can be clamped and scaled, by name, numbered as in `heads`."""
+    return {name: layer for name, layer in module.named_modules() if CLAMP in layer._buffers}
+
+
+def _joined(layer: str, buffer: str) -> str:
+    return f"{layer}.{buffer}".lstrip(".")
 
 
 def _of_kind(training: Training[Any], kind: type[_I]) -> list[_I]:
-    return [each for each in interventions_of(training.parameters.intervention) if isinstance(each, kind)]
-
-
-def _refused(given: object, expected: str, fix: str) -> SpecError:
-    return SpecError("intervention", given=str(given), expected=expected, fix=fix)
+    interventions = interventions_of(training.parameters.intervention)
+    return [intervention for intervention in interventions if isinstance(intervention, kind)]

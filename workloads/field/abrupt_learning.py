@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.attention import Attention, attended, by_head
-from attnsweep.workloads.attention.clamps import clamped
+from attnsweep.workloads.attention.attention import Attention, attended
+from attnsweep.workloads.attention.intervened import clamped
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.field.transformer import Kind, Transformer
@@ -36,7 +36,7 @@ class BiasedAttention(Attention):
         self._kind = kind
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
+        query_BHQC = self.queries(asking_BQD, sight)
         factor_QK = self.factor_TT[: asking_BQD.shape[1], : key_BHKC.shape[2]].to(asking_BQD.dtype)
         bias_BHQK = sight.bias_BQK.unsqueeze(1)
         if self._kind == "softmax":

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from attnsweep.workloads.attention.attention import Attention, attended, by_head
-from attnsweep.workloads.attention.clamps import clamped
+from attnsweep.workloads.attention.intervened import clamped
 from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear
 from attnsweep.workloads.attention.sight import Sight
 
@@ -33,7 +33,7 @@ class RelativeAttention(Attention):
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Does what `Attention.attend` does, for causal attention with as many queries as keys."""
-        n_tokens, query_BHQC = asking_BQD.shape[1], by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
+        n_tokens, query_BHQC = asking_BQD.shape[1], self.queries(asking_BQD, sight)
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
         # Logits by distance are converted to logits by key: row q is shifted to the left by n_tokens - 1 - q.
         logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
@@ -46,7 +46,7 @@ class LinearAttention(Attention):
     """Attention whose weights are s Q K^t / n, without a softmax, where n is the number of keys that a query sees."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
+        query_BHQC = self.queries(asking_BQD, sight)
         is_seen_BQK = (sight.bias_BQK == 0).to(asking_BQD.dtype)
         mean_BQK = is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)
         weight_BHQK = (query_BHQC @ key_BHKC.mT) * mean_BQK.unsqueeze(1)

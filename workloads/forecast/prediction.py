@@ -29,20 +29,25 @@ _CLOSER = 1e-3
 
 
 def predicted_escapes(
-    workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
+    workload: Workload[Any],
+    trainings: Sequence[Training[Any]],
+    buffers: State | None = None,
+    weights: State | None = None,
 ) -> NDArray[np.float64]:
     """Predicts the step at which each training leaves its start, (L,), as `escape_times` defines it.
 
     The step is NaN without a law, and infinite where the law says that the start is never left.
 
-    There is a law for plain gradient descent (SGD with a constant learning rate, no momentum or clipping) on a loss
-    that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A prediction depends on the
-    training's parameters and seed alone.
+    There is a law for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or
+    intervention) on a loss that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A
+    prediction depends on the training's parameters and seed alone.
 
     Args:
         workload: The problem.
         trainings: The trainings, of one shape.
         buffers: The buffers of the trainings, (L, ...) by name, if they are known.
+        weights: Weights (L, ...) by name in the place of those of the start, such as those after some steps. The law
+            then begins there, and steps are counted from there; the loss to fall below is still that of the start.
     """
     steps = np.full(len(trainings), np.nan)
     chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]
@@ -56,19 +61,20 @@ def predicted_escapes(
     n_at_once = max(min(_MOST_LANES, _MOST_NUMBERS // n_weights), 1)
     for first in range(0, len(exact), n_at_once):
         part = slice(first, first + n_at_once)
-        part_buffers = _selected(buffers, torch.tensor(chosen[part]))
-        steps[chosen[part]] = _NearStart(workload, exact[part], scaled, part_buffers).escapes()
+        lanes = torch.tensor(chosen[part])
+        states = _selected(buffers, lanes), _selected(weights, lanes)
+        steps[chosen[part]] = _NearStart(workload, exact[part], scaled, *states).escapes()
     return steps
 
 
-def _selected(buffers: State | None, lanes: Tensor) -> State | None:
-    return None if buffers is None else {name: value[lanes.to(value.device)] for name, value in buffers.items()}
+def _selected(state: State | None, lanes: Tensor) -> State | None:
+    return None if state is None else {name: value[lanes.to(value.device)] for name, value in state.items()}
 
 
 def _descends_plainly(parameters: TrainingParameters) -> bool:
     plain = (parameters.optimizer, parameters.learning_rate_schedule, parameters.warmup_steps, parameters.momentum)
-    is_clipped = parameters.gradient_clip_norm is not None
-    return plain == ("sgd", "constant", 0, 0.0) and not is_clipped and bool(parameters.init_sigma)
+    is_changed = parameters.gradient_clip_norm is not None or parameters.intervention is not None
+    return plain == ("sgd", "constant", 0, 0.0) and not is_changed and bool(parameters.init_sigma)
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
@@ -88,10 +94,17 @@ class _NearStart:
     """The losses and gradients of L trainings near the origin, the point where they would start with init_sigma 0."""
 
     def __init__(
-        self, workload: Workload[Any], trainings: Sequence[Training[Any]], scaled: Sequence[str], buffers: State | None
+        self,
+        workload: Workload[Any],
+        trainings: Sequence[Training[Any]],
+        scaled: Sequence[str],
+        buffers: State | None,
+        weights: State | None,
     ) -> None:
-        self._workload, self._trainings, self._scaled, self._buffers = workload, trainings, scaled, buffers
-        self._start = Start(workload, trainings, buffers)
+        self._workload, self._trainings, self._scaled = workload, trainings, scaled
+        self._buffers, self._weights = buffers, weights
+        own = Start(workload, trainings, buffers)
+        self._start = own if weights is None else own.moved_to(weights)
         self._rows, self._origin = self._start.rows, self._start.scaled(scaled, 0.0)
         self._rate = np.array([training.parameters.learning_rate for training in trainings])
         self._decay = np.array([training.parameters.weight_decay for training in trainings])
@@ -100,6 +113,8 @@ class _NearStart:
         self._orders = _orders(gradient, self._start.descent(third)[1])
         self._zero, self._first = self._start.descent(self._origin)[0].numpy(), first.numpy()
         self._held = np.minimum(self._zero, self._first)
+        if weights is not None:
+            self._held = np.minimum(*(own.descent(rows)[0].numpy() for rows in (own.rows, own.scaled(scaled, 0.0))))
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
@@ -118,8 +133,9 @@ class _NearStart:
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
         """Selects some of the trainings, because following the flow takes hundreds of gradients of each training."""
-        trainings = [self._trainings[lane] for lane in lanes]
-        return _NearStart(self._workload, trainings, self._scaled, _selected(self._buffers, torch.from_numpy(lanes)))
+        trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
+        states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
+        return _NearStart(self._workload, trainings, self._scaled, *states)
 
     def _linear(self) -> NDArray[np.float64]:
         delta = self._rows - self._origin

@@ -5,8 +5,9 @@ Axes: L lane, n place in a row of all weights.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -61,6 +62,12 @@ class Start:
         (self._batch, *_) = workload.batches(lanes, range(1))
         (second, *_) = workload.batches(lanes, range(1, 2))
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
+
+    def moved_to(self, weights: State) -> Self:
+        """The same trainings and their first loss, with other weights (L, ...) by name."""
+        moved = copy(self)
+        moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
+        return moved
 
     @property
     def rows(self) -> Tensor:

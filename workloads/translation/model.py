@@ -1,4 +1,4 @@
-"""The module that is trained (translator, attention structure, label smoothing), and the law that it starts by.
+"""The module that is trained (translator, attention structure, label smoothing), and Xavier's law of its start.
 
 Axes: L lane, B sentence, T target token, V word, H head, Q query token, K key token.
 """
@@ -20,10 +20,10 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 
 class TranslationModel(nn.Module):
-    """The module of one training.
+    """A translator with its attention structure, for one training.
 
     Attributes:
-        label_smoothing: () share of the target spread over all words; it affects the loss, not the model's answers.
+        label_smoothing: () the share of the target that is spread over all words; it changes the loss, not the logits.
     """
 
     label_smoothing: Tensor
@@ -48,12 +48,12 @@ class TranslationModel(nn.Module):
         self.register_buffer("label_smoothing", torch.tensor(parameters.label_smoothing, dtype=torch.float64))
 
     def forward(self, batch: Batch) -> Tensor:
-        """(B, T, V) logits of the word after each word read."""
+        """Returns the logits (B, T, V) of the word that follows each word read."""
         logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
-        """The attention weights (B, H, Q, K) of each layer."""
+        """Returns the attention weights (B, H, Q, K) of each layer, by name."""
         return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:
@@ -61,7 +61,9 @@ class TranslationModel(nn.Module):
 
 
 def xaviers_law(streams: Streams) -> StartingLaw:
-    """Matrices, embeddings included, are uniform on +-sqrt(6 / (rows + columns)), as `torch.nn.init.xavier_uniform_`.
+    """Makes a law that draws matrices, embeddings included, uniformly from +-sqrt(6 / (rows + columns)).
+
+    It is the law of `torch.nn.init.xavier_uniform_`.
 
     Source: Glorot & Bengio 2010, equation 16.
     """

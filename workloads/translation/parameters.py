@@ -76,6 +76,14 @@ class TranslationParameters(TrainingParameters):
     n_probes: int = parameter(
         5, "probes of a training: at steps 0, ..., n_steps / 4, n_steps / 2, n_steps", low=2, high=32, static=True
     )
+    probe_every: int | None = parameter(
+        None,
+        "steps between probes, in place of n_probes; null = the steps that n_probes says",
+        low=1,
+        high=_LARGEST,
+        static=True,
+        since="0.2",
+    )
     eval_sentences: int = parameter(64, "held-out sentences for eval_loss", low=2, high=1_000_000, static=True)
     head_sentences: int = parameter(
         500,

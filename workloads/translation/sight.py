@@ -1,4 +1,4 @@
-"""The keys that each attention layer may see: no padding, in the decoder no later words, and only a structure's places.
+"""Which keys the attention layers of a translator see: no padding, no later words in the decoder, and the structure.
 
 Axes: B sentence, Q query token, K key token.
 """
@@ -13,15 +13,15 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 
 
 class Structure(nn.Module):
-    """The band and the columns that self-attention is restricted to: |i - j| <= window, or j among num_pos columns.
+    """Restricts self-attention of query i to keys j in a band, |i - j| <= window, or among num_pos columns.
 
-    They are buffers, so that lanes of a pack may differ in them. Cross-attention sees all of the source.
+    Window and columns are buffers, so that lanes of a pack may differ in them. Cross-attention sees all of the source.
     Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w, num-pos), as masks.
 
     Attributes:
         window: () int64, half-width of the band; at least the longest sentence if there is no restriction.
         num_pos: () int64, the number of columns besides the band.
-        by_rarity: () bool, whether these columns are the rarest tokens (in the decoder: so far) or the first tokens.
+        by_rarity: () bool, whether the columns are the rarest tokens (in the decoder: so far) or the first tokens.
     """
 
     window: Tensor
@@ -36,14 +36,14 @@ class Structure(nn.Module):
         self.register_buffer("by_rarity", torch.tensor(parameters.global_columns == "rarest"))
 
     def encoder(self, batch: Batch) -> Tensor:
-        """(B, S, S) which keys the encoder's queries see."""
+        """Returns a mask (B, S, S), true where a query of the encoder sees the key."""
         source_BS, rarity_BS = batch["source"], batch["source_rarity"]
         is_word_BK = (source_BS != PAD).unsqueeze(1)
         rank_BK = _rarer(rarity_BS).sum(1, keepdim=True)
         return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
 
     def decoder(self, batch: Batch) -> Tensor:
-        """(B, T, T) which keys the decoder's queries see: no later ones than themselves."""
+        """Returns a mask (B, T, T), true where a query of the decoder sees the key, which is never a later word."""
         read_BT = batch["read"]
         # The rarest of the words up to the query: a mask that depended on later words would reveal them.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
@@ -59,7 +59,7 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """(B, M, K) int64, whether token m precedes token k in order of rarity: rarer first; of equals, the earlier."""
+    """Returns 1 where token m precedes token k in order of rarity, (B, M, K): rarer first; of equals, the earlier."""
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
     one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)
@@ -67,7 +67,7 @@ def _rarer(rarity_BK: Tensor) -> Tensor:
 
 
 def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
-    """The `Sight` of each attention layer of a translator on a batch."""
+    """Returns the `Sight` of each attention layer of a translator on a batch, by the names of `LAYERS`."""
     source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
     T = batch["read"].shape[1]
     return {

@@ -19,9 +19,11 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from attnsweep.workloads.attention.attention import attended, by_head
+from attnsweep.workloads.attention.intervened import HoldableHeads
 from attnsweep.workloads.attention.layers import LayerNorm, sinusoids
 from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
 from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.interventions import BY_POSITION, PATTERNS
 from attnsweep.workloads.translation.dropout import masked
 
 Sights = Mapping[str, Sight]
@@ -30,6 +32,8 @@ NO_MASKS: Masks = MappingProxyType({})
 
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
+CROSS_PATTERNS = tuple(name for name in PATTERNS if name not in BY_POSITION)
+"""The patterns that heads of cross-attention can be clamped to: its queries and keys are tokens of two sentences."""
 
 _VECTOR = 16
 """Keys are padded to a multiple of this: a softmax over ten keys, computed one by one, takes several times as long as
@@ -38,11 +42,11 @@ one over sixteen keys in a vector."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator, and the convention of its LayerNorm: the same in all lanes of a pack.
+    """The sizes of a translator and the convention of its LayerNorm, which all lanes of a pack share.
 
     Attributes:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
-        longest: The most tokens of a sentence.
+        longest: The largest number of tokens in a sentence.
         eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
         qk: A name among `QK_FORMS`: see `attnsweep.Attention`.
         qk_rank: C, for `factored`; `None` = D / H.
@@ -60,28 +64,28 @@ class TranslatorShape:
 
     @property
     def value_width(self) -> int:
-        """Channels of a head's values, D / H: the d of `attention_scale` with `merged`."""
+        """The channels of a head's values, D / H. With `merged` this is the d of `attention_scale`."""
         return self.d_model // self.n_heads
 
     @property
     def key_width(self) -> int:
-        """Channels C of a head's queries and keys. With `merged` the keys are the tokens themselves."""
+        """The channels C of a head's queries and keys. With `merged` the keys are the tokens themselves."""
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 
     @property
     def made_keys(self) -> int:
-        """Channels of all heads' keys that a layer computes; 0 with `merged`."""
+        """The channels of the keys that a layer computes for all heads together; 0 with `merged`."""
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
-class Attention(nn.Module):
+class Attention(HoldableHeads):
     """Multi-head attention. Keys and values come from the queries' own rows (self-attention) or from others (cross).
 
     Parameters are drawn by their names, so the names are those of the default form, in which queries have D channels.
     """
 
-    def __init__(self, shape: TranslatorShape) -> None:
-        super().__init__()
+    def __init__(self, shape: TranslatorShape, patterns: tuple[str, ...] = PATTERNS) -> None:
+        super().__init__(shape.n_heads, patterns)
         D, HC = shape.d_model, shape.n_heads * shape.key_width
         self.query_weight_DD = nn.Parameter(torch.zeros(D, HC))
         self.query_bias_D = nn.Parameter(torch.zeros(HC))
@@ -89,10 +93,10 @@ class Attention(nn.Module):
         self.key_value_bias_E = nn.Parameter(torch.zeros(shape.made_keys + D))
         self.out_weight_DD = nn.Parameter(torch.zeros(D, D))
         self.out_bias_D = nn.Parameter(torch.zeros(D))
-        self._n_heads, self._widths = shape.n_heads, [shape.made_keys, D]
+        self._widths = [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
-        """The output at the queries, (R, D), and the attention weights, (B, H, Q, K).
+        """Returns the output at the queries, (R, D), and the attention weights, (B, H, Q, K).
 
         Args:
             asking_RD: The rows that queries come from.
@@ -107,13 +111,14 @@ class Attention(nn.Module):
         key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
         key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
         key, value = key_value_BKE.split(self._widths, dim=-1)
-        query_BHQC, value_BHKC = by_head(query.view(B, Q, -1), self._n_heads), by_head(value, self._n_heads)
+        query_BHQC = self.scaled(by_head(query.view(B, Q, -1), self._n_heads))
+        value_BHKC = by_head(value, self._n_heads)
         if key.shape[-1]:
             key_BHKC = by_head(key, self._n_heads)
         else:
             key_BHKC = pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, filled))
         bias_B1QK = pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)
-        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKC, bias_B1QK)
+        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKC, bias_B1QK, self.clamp_H, n_keys)
         out_RD = torch.addmm(self.out_bias_D, mixed_BQD.flatten(0, 1), self.out_weight_DD)
         return out_RD, weight_BHQK[..., :n_keys]
 
@@ -130,18 +135,18 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """(R, D) for each row, W_2 relu(W_1 x + b_1) + b_2."""
+        """Returns W_2 relu(W_1 x + b_1) + b_2 for each row x, (R, D)."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 
 
 class Translator(nn.Module):
-    """Reads a source sentence and a target sentence up to a word, and answers with the logits of the next word.
+    """Reads a source sentence and the target sentence up to a word, and returns the logits of the next target word.
 
     Attributes:
         source_embedding_VD, target_embedding_VD: Embeddings of words; the model multiplies them by sqrt(D).
         position_PD: Sines and cosines added to the embeddings, not trained.
-        layer_norm_eps: LayerNorm's epsilon, in the convention of the shape.
+        layer_norm_eps: The epsilon of all LayerNorms, in the convention of the shape.
         scale, has_log_n: The factors of the logits: see `attention_scale`.
     """
 
@@ -159,7 +164,7 @@ class Translator(nn.Module):
         self.target_embedding_VD = nn.Parameter(torch.zeros(shape.n_target_words, D))
         self.encoder_self = Attention(shape)
         self.decoder_self = Attention(shape)
-        self.cross = Attention(shape)
+        self.cross = Attention(shape, CROSS_PATTERNS)
         self.encoder_ffn = FeedForward(shape)
         self.decoder_ffn = FeedForward(shape)
         norms = ("encoder_self", "encoder_ffn", "encoder_end", "decoder_self", "cross", "decoder_ffn", "decoder_end")
@@ -178,12 +183,12 @@ class Translator(nn.Module):
         self.shape = shape
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
-        """(B, T, V) logits of the word after each of `target_BT`, which starts with SOS.
+        """Returns the logits (B, T, V) of the word that follows each word of `target_BT`, which starts with SOS.
 
         Args:
             source_BS, target_BT: Indices of words.
-            sights: The sight of each of `LAYERS`.
-            masks: Those of dropout, by site: see `dropout`.
+            sights: Which keys the queries of each of `LAYERS` see.
+            masks: The masks of dropout, by the site where they apply: see `dropout`.
         """
         x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
         x_RD = x_RD + masked(self.decoder_ffn(self._normal("decoder_ffn", x_RD)), masks, "decoder_ffn")
@@ -193,13 +198,13 @@ class Translator(nn.Module):
     def attention(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
-        """The attention weights (B, H, Q, K) of each of `LAYERS`; the arguments are those of `forward`."""
+        """Returns the attention weights (B, H, Q, K) of each of `LAYERS`; the arguments are those of `forward`."""
         return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The decoder's rows after its last attention, (R, D), and the attention weights of all layers."""
+        """Returns the decoder's rows after its last attention, (R, D), and the attention weights of all layers."""
         scale = LogitScale(self.scale, self.has_log_n)
         memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)
         x_RD = masked(self._embedded(target_BT, self.target_embedding_VD), masks, "target")

@@ -115,7 +115,9 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Returns step 0 and n_steps halved repeatedly, because roles emerge early or not at all."""
+        """Probes every `probe_every` steps, or at 0 and n_steps halved repeatedly: roles emerge early or not at all."""
+        if parameters.probe_every is not None:
+            return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
         return tuple(sorted({0, *halvings}))
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
-    """The difference in the rate in one bin of a parameter, or in one cell of two.
+    """The difference between two sweeps' rates among the trials in one bin of a parameter, or in one cell of two
+    parameters.
 
     Attributes:
         label: The label of the bin or cell.
@@ -89,14 +90,15 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """Says by how much the rate changed: `stuck rate changed by +0.12 [0.08, 0.16]`, and if the change is shown."""
+        """Says by how much the rate changed, `stuck rate changed by +0.12 [0.08, 0.16]`, and whether the data show a
+        change."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
         return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
 
     def how(self) -> str:
-        """Says how the trainings were compared: in pairs or not, and how many."""
+        """Says whether the trainings were compared in pairs, and how many there are."""
         if self.paired:
             return (
                 f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
@@ -104,7 +106,8 @@ class SweepComparison(DrawnAnswer, Record):
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for the stuck rate, for every outcome, for the detail if one was named, and for every group.
+        """Returns one row for each compared rate: the stuck rate, each outcome, the detail if one was named, and each
+        group.
 
         The columns are both rates, their difference and its interval.
         """
@@ -123,7 +126,8 @@ class SweepComparison(DrawnAnswer, Record):
         )
 
     def plot(self) -> "Figure":
-        """Draws the differences in the stuck rate, in each outcome and in each group, with 95% intervals."""
+        """Draws the differences in the stuck rate, in the rate of each outcome and in each group, with 95%
+        intervals."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import (
             BLUE,

@@ -37,7 +37,7 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class RateDifference(Record):
-    """The rate in B minus the rate in A.
+    """The rate in sweep B minus the rate in sweep A.
 
     Attributes:
         before, after: The rates in A and in B; with pairs, over the same pairs.
@@ -57,18 +57,18 @@ class RateDifference(Record):
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The difference, then the bounds of its interval; `None` if nothing was counted."""
+        """The difference and the bounds of its interval; `None` if nothing was counted."""
         if self.value is None or self.low is None or self.high is None:
             return None
         return self.value, self.low, self.high
 
     @property
     def is_shown(self) -> bool:
-        """Whether the interval excludes 0."""
+        """Whether the difference's interval excludes 0."""
         return self.exceeds(0.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval is above the limit, or below its negative."""
+        """Whether the whole interval is above `limit` or below `-limit`."""
         return (self.low is not None and self.low > limit) or (self.high is not None and self.high < -limit)
 
 
@@ -88,7 +88,8 @@ def paired_differences(
     weight: NDArray[np.float64],
     pool: Pooling,
 ) -> tuple[RateDifference, ...]:
-    """Computes the differences of several rates over the same pairs, with one bootstrap for all; deterministic.
+    """Computes the differences of several rates over the same pairs. One bootstrap serves all of them and is
+    deterministic.
 
     Args:
         before, after: (K, P) whether the pair counts for the rate, in A and in B.
@@ -119,7 +120,8 @@ def paired_differences(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """Computes the difference between two rates over unpaired trainings; each rate is given as `(n, k)` by trial."""
+    """Computes the difference between the rates of two sweeps without pairs. Each sweep is given as `(n, k)` of each
+    trial."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -128,14 +130,15 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """McNemar's exact p-value: the chance of a split at least this uneven if both directions are equally likely."""
+    """Returns McNemar's exact p-value: the probability of a split at least this uneven if both directions of change
+    are equally likely."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """Returns the interval of the difference `plus - minus` from the intervals of the two rates."""
+    """Combines the intervals of two rates into the interval of their difference `plus - minus`."""
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
@@ -145,7 +148,8 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Correlation of the two kinds of change over clusters, at most 0: a positive one would narrow the interval."""
+    """Returns the correlation over clusters between changes in both directions. It is cut at 0, because a positive
+    correlation would narrow the interval."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
@@ -161,7 +165,7 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Computes the differences over clusters drawn with replacement, (K, resamples); `None` for a single cluster."""
+    """Computes the differences on bootstrap samples of the clusters, (K, resamples); `None` for a single cluster."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

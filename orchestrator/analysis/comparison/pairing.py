@@ -40,7 +40,8 @@ Configuration: TypeAlias = tuple[Scalar, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How trainings ended, as columns of shape (R,). `ended` is true where the outcome is the one compared."""
+    """How R trainings ended, as columns of shape (R,). The column `ended` is true for the outcome whose rate is
+    compared."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -51,18 +52,18 @@ class _Ends:
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def inside(self, trials: Collection[int]) -> NDArray[np.bool_]:
-        """Marks the trainings of the given trials, (R,)."""
+        """Returns a mask (R,) of the trainings that belong to the given trials."""
         return np.isin(self.trial, list(trials))
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Counts the trainings of each trial, and those of them for which `has` (R,) is true; returns (T, 2)."""
+        """Counts each trial's trainings, all and those for which `has` (R,) is true; returns (n_trials, 2)."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Trainings:
-    """The trainings of one sweep that did not fail, by trial and replicate."""
+    """The trainings of one sweep that did not fail, sorted by trial and replicate."""
 
     ends: _Ends
     seed: Sequence[int]
@@ -71,7 +72,7 @@ class _Trainings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of A and B that are compared.
+    """The trainings of the sweeps A and B that are compared with each other.
 
     Attributes:
         specs: The specs of the sweeps.
@@ -85,7 +86,8 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes the difference in each of several rates, given by masks of the trainings of A and of B."""
+        """Computes the difference between sweeps A and B in several rates. Each rate is given by a mask of A's
+        trainings and one of B's."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
@@ -95,7 +97,7 @@ class _Compared:
         return paired_differences(before, after, cluster, weight, pool)
 
     def difference_in(self, group: Group) -> GroupDifference:
-        """Computes the difference among the trainings of a group's trials."""
+        """Computes the difference between both sweeps' rates, restricted to the trials of one group."""
         in_a, in_b = self.a.inside(group.trials), self.b.inside(group.trials)
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
@@ -104,7 +106,8 @@ class _Compared:
         return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the change from A to B differs between groups, by configuration or, without pairs, by trial."""
+        """Tests whether the change of the rate from sweep A to B differs between groups. The clusters are
+        configurations or, without pairs, trials."""
         place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
         rows = []
         for sweep, ends in enumerate((self.a, self.b)):
@@ -130,7 +133,7 @@ def compare_sweeps(
     outcome: str = "stuck",
     detail: str | None = None,
 ) -> SweepComparison:
-    """Compares two opened sweeps: see `attnsweep.orchestrator.analysis.compare`."""
+    """Compares two opened sweeps, as `attnsweep.orchestrator.analysis.compare` describes."""
     workloads = [data.directories[0].spec.workload for data in (a, b)]
     if workloads[0] != workloads[1]:
         raise UserError(
@@ -181,7 +184,7 @@ def compare_sweeps(
 
 
 def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
-    """Returns the types of machine that trained A and B, in words; empty if there is one type only."""
+    """Lists the types of machine that trained sweeps A and B; empty if there is only one type."""
     n_by_environment: list[dict[str | None, int]] = []
     for data in (a, b):
         with data.reading() as connection:
@@ -193,7 +196,8 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Reads the ending whose rate is compared. A detail may occur in only one of the sweeps."""
+    """Reads from the ledgers the ending whose rate is compared. A detail of an outcome may occur in only one of the
+    sweeps."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -219,7 +223,7 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Finds the parameters with one value throughout A and another throughout B, which pairing ignores."""
+    """Finds the parameters with one value throughout sweep A and another throughout sweep B. Pairing ignores these."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name in before.parameters.keys() & after.parameters.keys():
         old, new = list(dict.fromkeys(before.parameters[name])), list(dict.fromkeys(after.parameters[name]))
@@ -231,7 +235,8 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the rows of A and of B that are pairs, and the number of each pair's configuration, each (P,)."""
+    """Returns the rows of sweep A and of sweep B that form P pairs, and the number of each pair's configuration, each
+    (P,)."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # A parameter with the same value in all trainings of A and B is left out of the key: trainings do not differ in it.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
@@ -260,7 +265,7 @@ def _crossing(
     after: _Trainings,
     changed: Mapping[str, object],
 ) -> Crossing:
-    """Sorts the trials of both sweeps into the bins of the named parameters."""
+    """Sorts the trials of both sweeps into bins of the named parameters."""
     axes, trials = [], [*before.ends.trial.tolist(), *after.ends.trial.tolist()]
     for name in names:
         for trainings in (before, after):

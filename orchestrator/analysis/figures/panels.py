@@ -26,13 +26,14 @@ _MOST_COLUMNS = 3
 
 
 def scale_shares(panel: Axes, label: str = "") -> None:
-    """Makes the vertical axis run from 0 to 1, with room for marks at its ends."""
+    """Makes the vertical axis run from 0 to 1, with a margin for marks at 0 and 1."""
     panel.set_ylim(-0.03, 1.03)
     panel.set_ylabel(label)
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Makes the horizontal axis one of steps; logarithmic from the first probe on if early probes are close."""
+    """Sets up the horizontal axis for training steps; logarithmic from the first probe on if early probes are close
+    together."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)
@@ -45,7 +46,7 @@ def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
 
 
 def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: float) -> None:
-    """Makes an axis logarithmic, with labels that do not touch, however few or many powers of ten it holds."""
+    """Makes an axis logarithmic, with labels that do not overlap, however many powers of ten it covers."""
     getattr(panel, f"set_{axis}scale")("log")
     ticks = panel.xaxis if axis == "x" else panel.yaxis
     label_powers(ticks)
@@ -84,7 +85,7 @@ def bin_label(label: str) -> str:
 
 
 def title_panel(panel: Axes, title: str) -> None:
-    """Puts a title above a panel whose axes are complete.
+    """Puts a title above a panel; call it when the panel's axes are complete.
 
     The title's height is fixed where possible: to find one itself, Matplotlib measures all labels of the vertical axis
     several times. It must do so where a power of ten may be written above the axis.
@@ -94,7 +95,7 @@ def title_panel(panel: Axes, title: str) -> None:
 
 
 def name_places(panel: Axes, names: Sequence[str]) -> None:
-    """Puts names at 0, 1, ... of the horizontal axis, slanted if they would touch."""
+    """Labels the positions 0, 1, ... of the horizontal axis with names, slanted if they would overlap."""
     short = [figure_text(name, 18) for name in names]
     panel.set_xticks(range(len(short)), short)
     if max(map(len, short), default=0) * len(short) > _LONG:
@@ -114,7 +115,7 @@ def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", 
 
 
 def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Makes a figure of `n` panels side by side for planes of two parameters: with a frame, without a grid."""
+    """Makes a figure of `n` panels side by side, each for a plane of two parameters: with a frame, without a grid."""
     figure = Figure(figsize=(width, height))
     panels = list(figure.subplots(1, n, squeeze=False).flat)
     for panel in panels:
@@ -124,7 +125,7 @@ def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]
 
 
 def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[Axes]]:
-    """Makes a figure of panels whose vertical axis is a share, in rows of up to three.
+    """Makes a figure of panels whose vertical axis is a share from 0 to 1, up to three panels in a row.
 
     Args:
         n: The number of panels.
@@ -146,6 +147,6 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
 
 def fix_tick_sizes(panel: Axes) -> None:
-    """Sets the size of tick labels now, because Matplotlib makes ticks when it draws, outside of the house style."""
+    """Sets the size of tick labels now: Matplotlib creates ticks when it draws, and the house style is off by then."""
     panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
     panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])

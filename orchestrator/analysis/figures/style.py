@@ -35,23 +35,26 @@ Interval: TypeAlias = tuple[float, float, float]
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Applies the style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
+    """Applies the style of all figures, as a `with` block or a decorator. The user's own Matplotlib settings have no
+    effect in it."""
     with style.context("attnsweep.orchestrator.analysis.figures.house", after_reset=True):
         yield
 
 
 def share_colours(outcome: str) -> str:
-    """Names the colour map for shares of an outcome: green for solved, where a large share is good, not bad."""
+    """Returns the name of the colour map for shares of an outcome. For the outcome `solved` it is green, because there
+    a large share is good."""
     return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """Returns the colour, dashes and marker of a group by its number; they repeat after the seventh."""
+    """Returns the colour, dashes and marker of the group with this number. The styles repeat after seven groups."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
 
 def role_colour(role: str, roles: Sequence[str]) -> str:
-    """Returns the colour of a role, the same in every figure; a user's own roles get further colours in their order."""
+    """Returns the colour of an attention head's role, the same in every figure; a user's own roles get further colours
+    in turn."""
     if role in ROLE_COLOURS:
         return ROLE_COLOURS[role]
     own = [own_role for own_role in roles if own_role not in ROLE_COLOURS]
@@ -59,7 +62,8 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
 
 
 def letters_on(colour: ColorType) -> str:
-    """Returns black or white, whichever contrasts more with a colour: at least 4.58, by the formula of WCAG 2."""
+    """Returns black or white, whichever contrasts more with a background colour: at least 4.58 by the formula of WCAG
+    2."""
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -79,7 +83,8 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | Non
 
 
 def figure_text(text: object, most: int = 26) -> str:
-    """Shortens a text to one line that Matplotlib draws literally: no formulas, no characters that the font lacks."""
+    """Shortens a text to one line that Matplotlib draws literally: not as a formula, and without characters that the
+    font lacks."""
     drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, most))
     return drawn.replace("$", r"\$")
 
@@ -90,7 +95,7 @@ def _drawable() -> frozenset[int]:
 
 
 def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
-    """Draws a point with its interval.
+    """Draws a point with its confidence interval.
 
     Args:
         at: The point's coordinate on the other axis.
@@ -103,12 +108,13 @@ def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x"
 
 
 def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour: str, label: str = "") -> None:
-    """Draws a horizontal bar as long as the estimate, with its interval."""
+    """Draws a horizontal bar as long as the estimate, with its confidence interval."""
     panel.barh(row, interval[0], height=height, color=colour, alpha=0.85, linewidth=0, label=label)
     draw_interval(panel, row, interval, "x", fmt="none", ecolor="black", elinewidth=1)
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """Returns the distances of the bounds from the estimate, as `Axes.errorbar` takes them; none is negative."""
+    """Returns the distances from the estimate to the bounds of its interval, as `Axes.errorbar` takes them; none is
+    negative."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]

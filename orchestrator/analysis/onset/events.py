@@ -1,7 +1,11 @@
 """When the events that a workload declares first held, and the delay from one to another."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier
@@ -21,7 +25,7 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads the step at which an event first held in each training; failed and pruned trainings are left out.
+    """Reads the step at which an event first held in each training. Failed and pruned trainings are left out.
 
     A training in which the event did not hold is censored at its last step, because the event might have held later.
     But a training that diverged, stopped before its budget or was solved counts as without the event up to the last
@@ -35,7 +39,16 @@ def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | 
     """
     start = "0" if after is None else identifier(_PREFIX + after)
     query = _EVENTS.format(event=identifier(_PREFIX + event), start=start, judged=IS_JUDGED)
-    rows = connection.execute(query).fetchnumpy()
+    return censored_times(connection.execute(query).fetchnumpy())
+
+
+def censored_times(rows: Mapping[str, NDArray[Any]]) -> OnsetTimes:
+    """Makes times of trainings, (R,) by name; one that ended for good without reaching it counts up to the last step.
+
+    Args:
+        rows: `trial`; `came`, whether it was reached; `step`, where it was reached or the training ended; `most`, the
+            steps that the training was given; `ended`, whether the training ended for good.
+    """
     came_R, ended_R = np.asarray(rows["came"], np.bool_), np.asarray(rows["ended"], np.bool_)
     step_R, most_R = (np.asarray(rows[name], np.int64) for name in ("step", "most"))
     last = max(int(step_R.max(initial=0)), int(most_R.max(initial=0)))

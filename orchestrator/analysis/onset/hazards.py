@@ -49,7 +49,7 @@ _NONE: _Estimate = (None, None, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A parameter, or the layer, by which trainings are grouped.
+    """A grouping of trainings: by the bins of a parameter, or by layer.
 
     Attributes:
         name: The parameter's name, or `layer`.
@@ -64,7 +64,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class HazardRatio:
-    """The hazard in one bin over the hazard in the reference bin.
+    """The hazard of reaching the goal in one bin of a parameter, divided by the hazard in the reference bin.
 
     Attributes:
         name: The parameter.
@@ -87,7 +87,7 @@ class HazardRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HazardRatios(DrawnAnswer):
-    """The hazard ratios of all bins.
+    """The hazard ratios of all bins of all parameters.
 
     Attributes:
         what: The outcome or the role.
@@ -104,12 +104,13 @@ class HazardRatios(DrawnAnswer):
         return f"{self.what} by {names}{self.note and f': {self.note}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""
+        """Returns one row per bin: the hazard `ratio` relative to the bin `reference`, with its 95% interval `low` to
+        `high`."""
         columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
     def plot(self) -> "Figure":
-        """Draws the ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""
+        """Draws the hazard ratios with their intervals on a logarithmic axis. Bins without an estimate have no mark."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, draw_interval, figure_text, house_style
 
@@ -133,7 +134,8 @@ class HazardRatios(DrawnAnswer):
 def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
-    """Estimates the ratio of every bin of every factor, and returns a note if some cannot be estimated.
+    """Estimates the hazard ratio of every bin of every factor. Also returns a note, which says why some ratios cannot
+    be estimated.
 
     Args:
         factors: One factor, or two.
@@ -162,7 +164,7 @@ def hazard_ratios(
 
 
 def ratio_label(ratio: HazardRatio) -> str:
-    """Formats a ratio: `1.8 [1.2, 2.7]`, `1 (reference)`, `0 (none reached it)`, or `-` without an estimate."""
+    """Formats a hazard ratio: `1.8 [1.2, 2.7]`, `1 (reference)`, `0 (none reached it)`, or `-` without an estimate."""
     if ratio.ratio is None:
         return "-"
     if ratio.low is None or ratio.high is None:
@@ -173,7 +175,8 @@ def ratio_label(ratio: HazardRatio) -> str:
 def _fit(
     times: OnsetTimes, factors: Sequence[Factor], came: Sequence[Ints], references: Sequence[int], once_per_trial: bool
 ) -> tuple[dict[tuple[int, int], _Estimate], str]:
-    """Fits the model; returns the estimates by (number of the factor, number of the bin), and a note."""
+    """Fits the hazard model. Returns the estimates by (number of the factor, number of the bin), and a note for
+    people."""
     estimates: dict[tuple[int, int], _Estimate] = {}
     terms = []
     inside = np.ones(len(times.step), np.bool_)
@@ -199,7 +202,8 @@ def _fit(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Counts:
-    """Weighted numbers of trainings at risk in each interval, and of those that reached the goal in it.
+    """Weighted counts of trainings for each interval between steps: those at risk in it, and those that reached the
+    goal in it.
 
     There is one row for each trial in one combination of bins.
 

@@ -33,7 +33,8 @@ from trainings where {IS_JUDGED} order by trial, replicate
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
-    """The step by which half of all trainings of a group have reached the goal, read off the points of the curve.
+    """The step by which half of all trainings of a group have reached the goal, read off the group's Kaplan-Meier
+    curve.
 
     Attributes:
         step: The first step at which the curve is at least 1/2; `None` if the curve stays below.
@@ -48,7 +49,7 @@ class HalfReached:
 
 @dataclass(frozen=True, slots=True)
 class OnsetCurve:
-    """The share of a group's trainings that have reached the goal, by step.
+    """The share of a group's trainings that have reached the goal (an outcome, role or event), by step.
 
     Attributes:
         label: The group's label.
@@ -73,7 +74,7 @@ class OnsetCurve:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset(DrawnAnswer):
-    """When trainings reach an outcome, a role or an event, by group.
+    """When trainings reach the goal (an outcome, a role or an event), by group.
 
     Attributes:
         what: The outcome, the role or the event.
@@ -97,7 +98,7 @@ class Onset(DrawnAnswer):
         return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
 
     def hazard_ratios(self) -> HazardRatios:
-        """How much sooner the trainings in each bin reach the goal than those in a reference bin.
+        """Estimates how much sooner the trainings in each bin reach the goal than those in a reference bin.
 
         Raises:
             UserError: Without a parameter in `by`.
@@ -106,7 +107,8 @@ class Onset(DrawnAnswer):
         return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
-        """Returns one row per group: trials, trainings, and the step by which half reached the goal, with interval."""
+        """Returns one row per group: its numbers of trials and trainings, and the step by which half of the trainings
+        reached the goal, with interval."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
         rows = [
             (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
@@ -118,7 +120,8 @@ class Onset(DrawnAnswer):
         return self.medians()
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group and step: `share` with its pointwise 95% interval `low` to `high`.
+        """Returns one row per group and step: the `share` that has reached the goal, with its pointwise 95% interval
+        `low` to `high`.
 
         If there are two parameters, `param_<name>` holds the label of the group's bin of each.
         """
@@ -133,12 +136,12 @@ class Onset(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws one line per group with its pointwise 95% band."""
+        """Draws the share that has reached the goal by step: one line per group with its pointwise 95% band."""
         return onset_figure(self.what.replace("_", " "), self.curves, by_label(self.by))
 
 
 def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
-    """Draws the share that has reached the goal, by step: one line per curve with its pointwise 95% band.
+    """Draws the share of trainings that have reached the goal, by step: one line per curve with its pointwise 95% band.
 
     Args:
         legend: The title of the legend.
@@ -168,7 +171,7 @@ def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> 
 def onset_by(
     what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
 ) -> Onset:
-    """Estimates the curve of each group of trials.
+    """Estimates for each group of trials the share of trainings that have reached the goal, by step.
 
     Args:
         what: The outcome, the role or the event.
@@ -179,7 +182,7 @@ def onset_by(
 
 
 def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
-    """Returns the bin of each training, for each parameter of the crossing."""
+    """Returns the bin of each training, for each of the parameters that the trials are grouped by."""
     factors = []
     for name, axis in zip(crossing.names, crossing.axes, strict=True):
         place = {trial: at for at, group in enumerate(axis) for trial in group.trials}
@@ -189,7 +192,8 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates a curve for each combination of bins that has trainings, the last factor fastest."""
+    """Estimates an onset curve for each combination of bins that has trainings; the bins of the last factor vary
+    fastest."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)
@@ -217,7 +221,7 @@ def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> 
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """Reads the step at which the outcome of each training began to hold; failed trainings are left out.
+    """Reads for each training the step from which its outcome held. Failed trainings are left out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
     a training that ended for good (solved, diverged or converged) never reaches this outcome, so it counts as without

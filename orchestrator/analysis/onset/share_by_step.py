@@ -33,7 +33,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The share of trainings that have reached the event by a step, with its 95% interval."""
+    """The share of trainings that have reached the goal by one step, with its 95% interval."""
 
     step: int
     share: float
@@ -44,7 +44,8 @@ class CurvePoint:
 def share_by_step(
     step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
 ) -> tuple[CurvePoint, ...]:
-    """Computes the Kaplan-Meier estimate, from step 0 to the last step of all, in up to 64 points.
+    """Computes the Kaplan-Meier estimate of the share that has reached the goal, at up to 64 steps from 0 to the last
+    step of any training.
 
     Args:
         step: (R,) the step at which the training reached the event, or was censored.
@@ -89,7 +90,7 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns the number of independent trainings that would give this variance, and the least it may be.
+    """Returns how many independent trainings would give an estimate of this variance, and a lower bound of that number.
 
     The least is one training per trial, reduced for censoring.
 
@@ -127,7 +128,7 @@ class OnsetTimes:
     came: NDArray[np.bool_]
 
     def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
-        """Selects the trainings for which `inside` (R,) is true."""
+        """Selects the trainings for which the mask `inside` (R,) is true."""
         return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside])
 
     @property
@@ -137,7 +138,7 @@ class OnsetTimes:
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of the trainings that reach the goal have reached it; `None` if none does.
+        """The step by which half of those trainings that reach the goal have reached it; `None` if no training does.
 
         Only the steps of the sweep count. Like the curve, it takes into account that censored trainings might have
         reached the goal later.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class PhaseDiagram(DrawnAnswer):
-    """The probability to end stuck, or with one outcome, over two parameters.
+    """The probability that a training ends stuck, or with one outcome, as a surface over two parameters.
 
     Attributes:
         x, y: The parameters.
@@ -48,7 +48,8 @@ class PhaseDiagram(DrawnAnswer):
         return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability with the bounds of its pointwise 95% band; NaN outside of the range tried.
+        """Returns the probability of the ending at the given points, with the bounds of its pointwise 95% band; NaN
+        outside of the range tried.
 
         Raises:
             ValueError: If there is no model.
@@ -58,7 +59,8 @@ class PhaseDiagram(DrawnAnswer):
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """Returns the lines on which half of the trainings have the ending, each (n, 2) with columns x and y.
+        """Returns the lines on which half of the trainings have the ending. Each is an array (n, 2) with columns x and
+        y.
 
         Their 95% band is where the band of the probability contains 1/2. There are no lines if the surface fails the
         test of its residuals; `note` then begins with this failure.
@@ -66,17 +68,19 @@ class PhaseDiagram(DrawnAnswer):
         return [] if self.surface is None else self.surface.contour()
 
     def pearson_residuals(self) -> Floats:
-        """Returns (k - n p) / sqrt(n p (1 - p)) of each trial, (T,); empty without a model."""
+        """Returns the Pearson residual of each of T trials, (T,): (k - n p) / sqrt(n p (1 - p)); empty without a
+        model."""
         if self.surface is None:
             return np.empty(0)
         return pearson_residuals(self.trials, self.surface.at(self.trials.x, self.trials.y)[0])
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Returns observed and expected shares in cells of the plane; empty without a model."""
+        """Compares observed with expected shares in cells of the plane; empty without a model."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
-        """Returns the surface on a grid: the parameters, `probability`, `low`, `high`; no rows without a model."""
+        """Returns the surface on a grid: the two parameters, `probability`, `low` and `high`; no rows without a
+        model."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
@@ -86,7 +90,7 @@ class PhaseDiagram(DrawnAnswer):
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
     def _shown(self) -> pa.Table:
-        """Returns the cells of the residuals; without a model, the trials."""
+        """Returns the observed and expected shares by cell for a notebook; without a model, the trials."""
         x, y = self.x.name, self.y.name
         if self.surface is None:
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
@@ -104,19 +108,21 @@ class PhaseDiagram(DrawnAnswer):
         )
 
     def plot(self) -> "Figure":
-        """Draws the model beside its residuals, with the note; without a model, the trials alone."""
+        """Draws the fitted probability beside its residuals, with a note on the fit; without a model, the trials
+        alone."""
         from attnsweep.orchestrator.analysis.phase.figure import phase_figure
 
         return phase_figure((self.x, self.y), self.trials, self.surface, self.note, self.ending)
 
     def plot_model(self) -> "Figure":
-        """Draws the probability with its 50% line and band, and the trials in the same colours."""
+        """Draws the fitted probability with its 50% line and band, and the trials' observed shares in the same
+        colours."""
         from attnsweep.orchestrator.analysis.phase.figure import model_figure
 
         return model_figure((self.x, self.y), self.trials, self.surface, self.ending)
 
     def plot_residuals(self) -> "Figure":
-        """Draws observed and expected shares in cells of the plane."""
+        """Draws observed beside expected shares in cells of the plane."""
         from attnsweep.orchestrator.analysis.phase.figure import residual_figure
 
         return residual_figure((self.x, self.y), self.residuals(), self.ending)
@@ -125,7 +131,7 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the phase diagram of a ledger; trials where one of the parameters is null are left out.
+    """Fits the phase diagram of two parameters to a ledger. Trials where one of the parameters is null are left out.
 
     Raises:
         UserError: For a parameter that does not exist, or whose values are not numbers.
@@ -163,7 +169,7 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the model to trials; arguments as for `fit_surface`."""
+    """Fits the phase diagram to counts by trial. The arguments are those of `fit_surface`."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

@@ -48,7 +48,8 @@ _ROOM = 0.14, 0.1
 
 @house_style()
 def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str, ending: Ending) -> Figure:
-    """Draws the model beside its residuals; without a model, the trials alone. The note is above them."""
+    """Draws the fitted probability beside its residuals; without a model, the trials alone. A note on the fit is above
+    them."""
     if surface is None:
         figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
         _draw_model(figure, panel, plane, trials, surface, ending)
@@ -71,7 +72,7 @@ def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, end
 
 @house_style()
 def residual_figure(plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> Figure:
-    """Draws observed and expected shares in cells of the plane."""
+    """Draws observed beside expected shares in cells of the plane."""
     figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
     _draw_residuals(figure, panel, plane, cells, ending)
     return figure
@@ -97,7 +98,7 @@ def _draw_model(
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
-    """Draws the model, and returns the marks for the legend, by name."""
+    """Draws the fitted probability with its 50% line. Returns what the legend lists: its marks by name."""
     x, y, probability, _, _ = surface.grid()
     panel.pcolormesh(
         x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True, cmap=share_colours(ending.outcome)
@@ -116,7 +117,8 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws the trials, or the cells if any are given, coloured by share. Returns the legend's mark, by name."""
+    """Draws the trials, or the cells if any are given, coloured by their observed share. Returns the legend's mark by
+    name."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))
@@ -171,7 +173,7 @@ def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, 
 
 
 def _has_room(plane: Plane, cell: ResidualBin) -> bool:
-    """Whether the cell's numbers fit into it."""
+    """Returns whether the numbers of a cell fit into its drawn area."""
     x, y = plane
     widths = (
         np.ptp(x.scaled(np.array([cell.x_low, cell.x_high]))),
@@ -181,7 +183,8 @@ def _has_room(plane: Plane, cell: ResidualBin) -> bool:
 
 
 def _middle(plane: Plane, cell: ResidualBin) -> tuple[float, float]:
-    """Returns the middle of a cell as it is drawn: on a logarithmic axis, the geometric mean of its ends."""
+    """Returns the middle of a cell in the drawing. On a logarithmic axis it is the geometric mean of the cell's
+    ends."""
     ends = zip(plane, (cell.x_low, cell.y_low), (cell.x_high, cell.y_high), strict=True)
     x, y = (float(np.sqrt(low * high)) if axis.log else (low + high) / 2 for axis, low, high in ends)
     return x, y

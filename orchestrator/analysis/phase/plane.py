@@ -9,7 +9,7 @@ from attnsweep.orchestrator.analysis.phase.splines import Floats
 
 @dataclass(frozen=True, slots=True)
 class PlaneAxis:
-    """One of the two parameters; `low` and `high` are the smallest and the largest value that was tried."""
+    """One of a plane's two parameters; `low` and `high` are the smallest and the largest value that was tried."""
 
     name: str
     log: bool
@@ -17,7 +17,8 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Scales values so that the range tried is -1 to 1, by their logarithms if the axis is logarithmic."""
+        """Scales values to the range -1 to 1, which covers the values that were tried; by logarithms if the axis is
+        logarithmic."""
         if self.log:
             # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
@@ -25,7 +26,7 @@ class PlaneAxis:
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
 
     def values(self, scaled: Floats) -> Floats:
-        """The inverse of `scaled`."""
+        """Converts scaled values back to values of the parameter: the inverse of `scaled`."""
         share = (np.asarray(scaled) + 1) / 2
         if self.log:
             return np.asarray(self.low * (self.high / self.low) ** share)
@@ -34,7 +35,7 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """The observed counts of T trials.
+    """The counts of T trials: where each trial is in the plane, its number of trainings, and how many had the ending.
 
     Attributes:
         x, y: (T,) the values of the two parameters.

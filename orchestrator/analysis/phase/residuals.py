@@ -30,7 +30,7 @@ _FALSE_ALARM = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
-    """Observed and expected trainings with the ending in one cell of the plane.
+    """Observed and expected numbers of trainings with an ending, in one cell of the plane of two parameters.
 
     Attributes:
         x_low, x_high, y_low, y_high: The ends of the cell.
@@ -56,18 +56,18 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the surface fails in this cell."""
+        """Whether the fitted surface disagrees with the observed share in this cell."""
         return self.off > _OFF
 
 
 def pearson_residuals(trials: TrialCounts, probability: Floats) -> Floats:
-    """Returns (k - n p) / sqrt(n p (1 - p)) of each trial, (T,)."""
+    """Returns the Pearson residual of each of T trials, (T,): (k - n p) / sqrt(n p (1 - p))."""
     expected = trials.n * probability
     return np.asarray((trials.k - expected) / np.sqrt(np.maximum(expected * (1 - probability), 1e-12)))
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares observed with expected shares in cells of about equally many trials.
+    """Compares observed with expected shares in cells of the plane that hold about equally many trials.
 
     Args:
         expected: (T,) the expected share of each trial.
@@ -112,7 +112,8 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Divides values into up to `n_bins` ranges of about equally many; returns (low, high, mask of its values) of each.
+    """Divides values into up to `n_bins` ranges that hold about equally many; returns (low, high, mask of the values)
+    of each range.
 
     The last range includes its upper end.
     """

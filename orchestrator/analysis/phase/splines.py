@@ -49,7 +49,8 @@ _EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Splines:
-    """The products of the B-splines of two axes.
+    """The basis functions of a surface over two axes: all products of a B-spline of one axis and a B-spline of the
+    other.
 
     Attributes:
         n: The number of B-splines of each axis.
@@ -59,23 +60,25 @@ class Splines:
 
     @classmethod
     def for_trials(cls, n_trials: int) -> "Splines":
-        """Chooses the number of splines that this many trials can determine with a penalty."""
+        """Chooses as many splines as this number of trials can determine with a penalty on roughness."""
         return cls(int(np.clip(round(2.5 * n_trials**0.25) + 3, _FEWEST_SPLINES, _MOST_SPLINES)))
 
     @property
     def spacing(self) -> float:
-        """The distance between two knots."""
+        """The distance between two neighbouring knots."""
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Returns the numbers of the products that are not 0 at these places, and their values there, both (..., A)."""
+        """Evaluates the spline products at the given points. Returns the indices of those that are not 0, and their
+        values, both (..., 16)."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Returns the numbers and values of the splines of one axis that are not 0 at these places, both (..., 4)."""
+        """Evaluates the splines of one axis at the given points. Returns the indices of those that are not 0, and
+        their values, both (..., 4)."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -83,7 +86,8 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns the matrix (B, B) of the integral of the squared second derivatives."""
+        """Returns the penalty matrix (B, B): the integral of the squared second derivatives of a surface, as a
+        quadratic form in its B coefficients."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend
@@ -114,7 +118,8 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Returns the logit and its standard deviation; NaN outside of -1..1, where no trial is."""
+        """Evaluates the surface: returns the logit and its standard deviation at each point; NaN outside of -1..1,
+        where there are no trials."""
         number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))
@@ -123,7 +128,7 @@ class SmoothLogit:
 
 
 def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> SmoothLogit:
-    """Fits the surface and chooses its smoothing.
+    """Fits a smooth surface of logits to the trials, and chooses its smoothing by cross-validation.
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.
@@ -144,7 +149,8 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
 
 
 def _places(x: Floats, y: Floats) -> tuple[Ints, Floats, Floats]:
-    """Returns the number of each trial's place, (T,), and x and y of the places, (P,): the means of their trials."""
+    """Groups trials at nearly equal points of the plane into P places. Returns the place of each trial, and the mean x
+    and y of each place, (P,)."""
     cell_x, cell_y = (
         np.clip((coordinates + 1) / 2 * _N_PLACES, 0, _N_PLACES - 1).astype(np.int64) for coordinates in (x, y)
     )
@@ -154,13 +160,14 @@ def _places(x: Floats, y: Floats) -> tuple[Ints, Floats, Floats]:
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums values (T,) over the trials of each place; returns (P,)."""
+    """Sums values of the trials, (T,), by place; returns (P,)."""
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Trials:
-    """The trials and their places. `k` is the share with the ending times `weight`."""
+    """The trials and the places (nearby points of the plane) that they are grouped in. `k` is the share with the
+    ending times `weight`."""
 
     place: Ints
     x_P: Floats
@@ -172,7 +179,7 @@ class _Trials:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fit:
-    """The fit with one value of the smoothing.
+    """The fitted surface for one value of the smoothing.
 
     Attributes:
         penalty: (B, B)
@@ -194,7 +201,7 @@ class _Fit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Regression:
-    """The penalized regression of the places.
+    """The penalized logistic regression that fits the surface, with the trials grouped by place.
 
     Attributes:
         terms: (P, B) sparse, the products of splines.
@@ -212,7 +219,7 @@ class _Regression:
 
     @classmethod
     def of(cls, trials: _Trials, splines: Splines) -> "_Regression":
-        """Computes the terms at the trials' places."""
+        """Prepares the regression: evaluates the spline products at the places of the trials."""
         from scipy import sparse
 
         number, value = splines.at(trials.x_P, trials.y_P)
@@ -228,7 +235,7 @@ class _Regression:
         return cls(trials, splines, rows(number, value, n_terms), squares, weight, k)
 
     def fits(self) -> Iterator[_Fit]:
-        """Yields a fit for each value of the smoothing, the smoothest first."""
+        """Yields a fit for each value of the smoothing, the smoothest surface first."""
         mean = (self.k.sum() + 0.5) / (self.weight.sum() + 1)
         n_terms = self.splines.n**2
         coefficients = np.full(n_terms, np.log(mean / (1 - mean)))
@@ -239,7 +246,8 @@ class _Regression:
             yield self._judged(float(smoothing), coefficients, penalty)
 
     def _maximum(self, coefficients: Floats, penalty: Floats) -> Floats:
-        """Returns the coefficients that maximize the penalized likelihood, by Newton's method with halved steps."""
+        """Returns the coefficients that maximize the penalized likelihood. Uses Newton's method, and halves steps that
+        go too far."""
         from scipy import linalg
 
         at = self._loss(coefficients, penalty)
@@ -264,7 +272,7 @@ class _Regression:
         return -_likelihood(logit, self.k, self.weight) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Sums over places the factor (P,) times the outer product of the place's terms; returns (B, B)."""
+        """Sums factor (P,) times the outer product of a place's terms over all P places; returns (B, B)."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -282,7 +290,7 @@ class _Regression:
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
-        """Computes the covariance of the chosen fit."""
+        """Returns the chosen fit as a surface with the covariance of its coefficients."""
         place, weight = self.trials.place, self.trials.weight
         probability = expit(fit.logit)
         leverage = self.weight * probability * (1 - probability) * fit.spread
@@ -305,7 +313,7 @@ class _Regression:
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """Computes the quadratic form of each place's terms, row by row: all pairs at once would take much memory."""
+    """Computes the quadratic form `value @ matrix @ value` of the terms at each point, row by row to save memory."""
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 
@@ -315,7 +323,7 @@ def _likelihood(logit: Floats, k: Floats, n: Floats) -> float:
 
 
 def expit(logit: Floats) -> Floats:
-    """Converts logits to probabilities."""
+    """Converts logits to probabilities: the inverse of the logit."""
     from scipy import special
 
     return np.asarray(special.expit(logit))

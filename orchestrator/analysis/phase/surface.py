@@ -29,7 +29,7 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """A fitted surface of the probability over the plane of two parameters.
+    """A fitted surface: the probability of an ending over the plane of two parameters.
 
     Attributes:
         x, y: The parameters.
@@ -46,23 +46,26 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The spread between trials over that of independent trainings; more than 1 means dependence or misfit."""
+        """The ratio of the spread between trials to the spread expected of independent trainings; above 1 means
+        dependent trainings or misfit."""
         return self.logit.dispersion
 
     @property
     def fits(self) -> bool:
-        """Whether observed and expected shares agree in all cells; if not, no border is drawn."""
+        """Whether observed and expected shares agree in all cells. If they do not, no 50% line is drawn."""
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability with the bounds of its pointwise 95% band; NaN outside of the range tried."""
+        """Returns the probability at the given points with the bounds of its pointwise 95% band; NaN outside of the
+        range tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
         return expit(logit), expit(logit - spread), expit(logit + spread)
 
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Returns x (G,), y (G,), then the probability and the bounds of its band, each (G, G) with one row per y."""
+        """Evaluates the surface on a grid: returns x (G,), y (G,), the probability (G, G), and the bounds of its band
+        (G, G); rows follow y."""
         return self._grid
 
     @cached_property
@@ -72,7 +75,8 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns how far 1/2 is inside the band of the probability around a border, (G, G); negative outside of it.
+        """Returns how far 1/2 lies inside the probability's 95% band at each point of the grid, (G, G); negative
+        outside the band.
 
         Where all trials end alike the band of the probability may contain 1/2 far from any border, since the logit of a
         share near 0 is hardly known. So only the parts of the band that a border crosses count.
@@ -86,7 +90,8 @@ class Surface:
         return np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))
 
     def contour(self) -> list[Floats]:
-        """Returns the lines of probability 1/2, each (n, 2) with x and y; none if the surface does not fit."""
+        """Returns the lines of probability 1/2, each an array (n, 2) with columns x and y; none if the surface does
+        not fit."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)
@@ -100,7 +105,7 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the model, unless the trials are too few or all end alike.
+    """Fits the surface to the trials, unless these are too few or all end alike.
 
     Args:
         trials: Trials with at least one training each.

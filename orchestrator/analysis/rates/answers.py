@@ -42,7 +42,8 @@ class StuckRates(DrawnAnswer):
         return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per bin and per cell; the first row is over all trials.
+        """Returns the rates as a table: the first row for all trials, then one row per bin of a parameter, and one per
+        cell.
 
         `n` is the number of trainings, `k` of those with the ending, `rate` has a 95% interval. A cell has both
         parameters and both labels.
@@ -57,7 +58,7 @@ class StuckRates(DrawnAnswer):
         return table(columns, ((*labels, *rate.row) for *labels, rate in rows))
 
     def plot(self) -> "Figure":
-        """Draws one panel per parameter with 95% intervals; without parameters, the rate over all trials."""
+        """Draws the rates with 95% intervals, one panel per parameter; without parameters, the rate over all trials."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure, stuck_rate_figure
 
         drawn = [rates for rates in self.by_parameter if rates.bins]
@@ -100,7 +101,8 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{f'; {self.n_pruned} pruned' if self.n_pruned else ''}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns the most frequent outcome of each group that has trainings, and its rate, by the group's place."""
+        """Returns each group's most frequent outcome and its rate, by the indices of the group's bins; groups without
+        trainings are left out."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
@@ -135,20 +137,21 @@ class OutcomeRates(DrawnAnswer):
         return grouped_rates_figure(names, groups, "share of trainings, 95% interval", by_label(self.by))
 
     def plot_map(self) -> "Figure":
-        """Draws the cells of two parameters in the colours of their most frequent outcomes."""
+        """Draws the cells of two parameters, each in the colour of its most frequent outcome."""
         from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
         return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent(), self.colours)
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Counts trainings by outcome, the most frequent first."""
+    """Counts trainings by outcome; the most frequent outcome comes first."""
     rows = connection.execute("select outcome, count(*) from trainings group by 1 order by 2 desc, 1").fetchall()
     return dict(rows)
 
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
-    """Says how many trainings the rates leave out because they were pruned; `None` if there are none."""
+    """Returns a sentence about trainings that the rates leave out because they were pruned; `None` if there are
+    none."""
     n_pruned = outcomes.get(PRUNED, 0)
     if not n_pruned:
         return None

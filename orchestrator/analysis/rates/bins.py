@@ -41,7 +41,7 @@ trials crowd."""
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The bins of one parameter. They are half-open; only the last one includes its upper end.
+    """The bins of one parameter. A bin excludes its upper end, except for the last bin.
 
     Attributes:
         dimension: How the parameter varies.
@@ -56,13 +56,14 @@ class Bins:
         return len(self.dimension.choices) if isinstance(self.dimension, Categorical) else len(self.edges) - 1
 
     def ranges(self) -> list[tuple[str, float | None, float | None]]:
-        """Returns the label of each bin, and the ends of its part of the range; `None` for the values of a choice."""
+        """Returns (label, low, high) for each bin. The ends `low` and `high` are `None` for the choices of a
+        categorical parameter."""
         if isinstance(self.dimension, Categorical):
             return [(value_label(choice), None, None) for choice in self.dimension.choices]
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """Returns the number of each value's bin.
+        """Returns the index of the bin that each value is in.
 
         Raises:
             UserError: For a value that is not among the choices: the rows are from another sweep.
@@ -88,7 +89,8 @@ Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
 
 
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
-    """Makes decades, up to five equal parts, or a bin for each choice, regardless of the trials."""
+    """Makes wide bins of a parameter without regard to the trials: decades, up to five equal parts, or one bin for
+    each choice."""
     if isinstance(dimension, Categorical):
         return Bins(dimension, ())
     if dimension.log:
@@ -105,12 +107,12 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins for a rate by one parameter from the parameter's value in each trial."""
+    """Makes the bins for a rate as a function of one parameter, from the parameter's value in each trial."""
     return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins of one axis for the cells of two parameters from the parameter's value in each trial."""
+    """Makes the bins along one axis of a plane of two parameters, from the axis's value in each trial."""
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
@@ -131,7 +133,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
 
 
 def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Halves all bins; returns the edges, without bins outside the range or, for an `Int`, without a whole number."""
+    """Splits every bin in halves and returns the edges. Drops bins outside the range and, for an `Int`, those without
+    a whole number."""
     halves = [edges[0]]
     for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2
@@ -150,7 +153,7 @@ def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ..
 
 
 def _value(dimension: Float | Int, edge: float) -> float:
-    """Converts an edge to a value of the parameter; a whole power of ten is exact."""
+    """Converts a bin's edge to a value of the parameter. An edge at a whole power of ten gives an exact value."""
     if not dimension.log:
         return edge
     return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge

@@ -22,7 +22,7 @@ CountedValue: TypeAlias = tuple[object, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class RateBin(Record):
-    """The rate of the trials whose parameter is in one bin.
+    """The rate among the trials whose parameter is in one bin.
 
     Attributes:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
@@ -42,7 +42,7 @@ class RateBin(Record):
 
 @dataclass(frozen=True, slots=True)
 class ParameterRates(Record):
-    """A rate by one swept parameter.
+    """A rate in each bin of one swept parameter.
 
     Attributes:
         parameter: The parameter's name.
@@ -69,7 +69,7 @@ class ParameterRates(Record):
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """The stuck rate over all trials of these sweeps.
+    """Computes the stuck rate over all trials of these sweeps.
 
     A diverged training counts as not stuck; a failed or pruned one does not count.
     """
@@ -77,12 +77,13 @@ def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """The solved rate over all trials of these sweeps; failed and pruned trainings do not count."""
+    """Computes the solved rate over all trials of these sweeps. Failed and pruned trainings do not count."""
     return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """The median over trials of their median loss, where non-finite losses count as infinite; `None` if infinite."""
+    """Returns the median over trials of their median loss, with non-finite losses as infinite; `None` if the result is
+    infinite."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
@@ -92,7 +93,7 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
 def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
-    """Computes the rate of an ending, such as the stuck rate, by each parameter that the sweep varies.
+    """Computes the rate of an ending, such as the stuck rate, in the bins of each parameter that the sweep varies.
 
     Parameters are in the order of the search space. A conditional parameter has rates for each of its branches that
     varies.
@@ -105,7 +106,8 @@ def rates_by(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """Returns one row per trial: number, judged trainings, those with this ending, then the parameters `names`."""
+    """Returns one row per trial: its number, its judged trainings (neither failed nor pruned), those with this ending,
+    then the parameters `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -130,7 +132,7 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes rates from given counts by each parameter that the sweep varies, like `rates_by`.
+    """Computes rates in the bins of each parameter that the sweep varies, like `rates_by`, but from given counts.
 
     Args:
         rows: The values of `swept_names`, for each trial.
@@ -158,7 +160,7 @@ def rates_in_bins(
     binning: Binning,
     where: str = "",
 ) -> ParameterRates:
-    """Computes rates from given counts in the bins of one parameter.
+    """Computes rates in the bins of one parameter from given counts.
 
     Args:
         counted: For each trial the parameter's value and `(n, k)`.

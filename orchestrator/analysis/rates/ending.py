@@ -16,7 +16,7 @@ _STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Selects the trainings whose rate is computed: the stuck ones, or those with one outcome.
+    """A selection of trainings whose rate is computed: all stuck trainings, or those with one outcome.
 
     Attributes:
         outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
@@ -28,13 +28,13 @@ class Ending:
 
     @property
     def condition(self) -> str:
-        """The SQL condition that selects these trainings in the view `trainings`."""
+        """The SQL condition that selects the trainings with this ending in the view `trainings`."""
         outcome = _STUCK if self.outcome == _STUCK else f"outcome = {literal(self.outcome)}"
         return outcome if self.detail is None else f"{outcome} and outcome_detail = {literal(self.detail)}"
 
     @property
     def label(self) -> str:
-        """The outcome in words, with the detail in parentheses: `stuck`, `marginal`, `marginal (mean)`."""
+        """The ending in words, with the detail in parentheses: `stuck`, `marginal`, `marginal (mean)`."""
         words = self.outcome.replace("_", " ")
         return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
 
@@ -45,12 +45,12 @@ class Ending:
 
     @property
     def verb(self) -> str:
-        """The ending as a verb, for sentences: `end stuck`, `end as marginal (mean)`."""
+        """The ending as a verb phrase: `end stuck`, `end as marginal (mean)`."""
         return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
 
     @property
     def file_label(self) -> str:
-        """The label without spaces, for names of figure files."""
+        """The ending's label without spaces, for the names of figure files."""
         return self.label.replace(" ", "_")
 
 
@@ -60,7 +60,7 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The rate that a report is about.
+    """The rate that a report shows in its tables and figures.
 
     Attributes:
         ending: The ending whose rate it is.
@@ -72,7 +72,8 @@ class Question:
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """Chooses the rate that a report is about: of `outcome`, else of the first objective that is a rate, else stuck.
+    """Chooses the rate that a report shows: of `outcome` if given, else of the first objective that is a rate, else the
+    stuck rate.
 
     The rate of a given outcome is sought if it is `solved`, or the workload's own outcome and not counted as stuck.
 
@@ -90,7 +91,7 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """Makes the ending with these labels, checked against the ledger.
+    """Makes the ending for an outcome and a detail, after checking that they occur in the ledger.
 
     Args:
         outcome: An outcome's label, or `stuck`.

@@ -120,7 +120,8 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
 
 
 def _position(bin_: RateBin, index: int, *, is_log: bool) -> float:
-    """Returns where a bin's point is drawn: at the bin's middle on the scale of the axis, or at its number."""
+    """Returns the horizontal position of a bin's point: the bin's middle on the axis's scale or, for a choice, the
+    bin's number."""
     if bin_.low is None or bin_.high is None:
         return float(index)
     return math.sqrt(bin_.low * bin_.high) if is_log else (bin_.low + bin_.high) / 2
@@ -134,7 +135,7 @@ def rate_map_figure(
     ending: Ending,
     note: str,
 ) -> Figure:
-    """Draws the rate in each cell with its interval; cells without trials are left white.
+    """Draws a rate with its interval in each cell of two parameters. Cells without trials are left white.
 
     Args:
         cells: The rate of each cell, by the numbers of its bins.
@@ -156,7 +157,8 @@ def outcome_map_figure(
     cells: Mapping[tuple[int, ...], tuple[str, Rate]],
     colours: Mapping[str, str],
 ) -> Figure:
-    """Draws each cell in the colour of its most frequent outcome, with its share and interval written in.
+    """Draws each cell of two parameters in the colour of its most frequent outcome, with that outcome's share and
+    interval written in.
 
     Args:
         cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
@@ -174,7 +176,7 @@ def outcome_map_figure(
 
 
 def map_gid(place: tuple[int, ...]) -> str:
-    """Names a cell's patch in the SVG file of the outcome map."""
+    """Returns the id (`gid`) of a cell's patch in the SVG file of the outcome map."""
     return f"cell-outcome-{place[0]}-{place[1]}"
 
 
@@ -195,7 +197,7 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
 
 
 def _some(names: Sequence[str]) -> list[str]:
-    """Replaces some names by empty texts if there are too many for an axis."""
+    """Replaces all names but every k-th by empty texts if there are too many for an axis."""
     every = math.ceil(len(names) / _MOST_NAMES)
     return [name if at % every == 0 else "" for at, name in enumerate(names)]
 
@@ -206,7 +208,7 @@ def are_written(panel: Axes) -> bool:
 
 
 def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
-    """Draws a colour scale of the shares if the cells have no numbers."""
+    """Draws a colour scale of the shares, if the cells have no numbers written in."""
     if not are_written(panel):
         colours = ScalarMappable(Normalize(0, 1), share_colours(ending.outcome))
         fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)

@@ -29,13 +29,13 @@ class Group:
 
 
 def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Names the parameters that a ledger has columns for."""
+    """Names the parameters for which a ledger has columns."""
     columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
 
 def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Raises a `UserError` for a parameter that the ledger has no column for."""
+    """Raises a `UserError` if the ledger has no column for a parameter."""
     check_known(
         "parameter", name, parameters_of(connection), "a ledger with parameters", "use its name in the search space"
     )
@@ -54,7 +54,7 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Determines how a parameter varies: as the specs say if they agree, else by its values.
+    """Determines a parameter's kind and range: from the specs if they agree, else from the parameter's values.
 
     If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
 
@@ -79,7 +79,8 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Whether a parameter's axis is logarithmic: for a range the spec decides, for a list of numbers their span."""
+    """Returns whether a parameter's axis is logarithmic: as the spec says for a range; by the span of its numbers for
+    a list of choices."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -89,7 +90,7 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
 def groups_by(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar], binning: Binning = coarse_bins
 ) -> list[Group]:
-    """Groups trials by the bins of a parameter; trials without a value form a group of their own."""
+    """Groups trials by the bins of a parameter. Trials without a value form a separate group."""
     dimension, kept = dimension_of(specs, name, values)
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]
     if dimension is not None:
@@ -109,7 +110,7 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The bins of up to two parameters, and the trials in them.
+    """A grouping of trials by the bins of up to two parameters.
 
     Attributes:
         names: The parameters; none for one group of all trials.
@@ -123,20 +124,22 @@ class Crossing:
 
     @property
     def by(self) -> str:
-        """The names in the form of `attnsweep compare --by`: `init_sigma,learning_rate`."""
+        """The parameters' names as `attnsweep compare --by` takes them: `init_sigma,learning_rate`."""
         return ",".join(self.names)
 
     @property
     def bins(self) -> tuple[tuple[str, ...], ...]:
-        """For each parameter the labels of its bins."""
+        """The labels of the bins, for each parameter."""
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def across(self, other: "Crossing") -> "Crossing":
-        """Crosses the bins of these parameters with those of another crossing of the same trials."""
+        """Combines two groupings of the same trials: crosses the bins of these parameters with the bins of the other
+        ones."""
         return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """Returns the groups that hold trials, by the numbers of their bins; the second parameter runs fastest."""
+        """Returns the groups that hold trials, by the indices of their bins. The bins of the second parameter vary
+        fastest."""
         cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
             parts = [axis[at] for axis, at in zip(self.axes, place, strict=True)]
@@ -150,7 +153,7 @@ class Crossing:
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """Splits an argument `by` into parameters: a name, or several, or names with commas between them.
+    """Splits the argument `by` into names of parameters. `by` is one name, several names, or names separated by commas.
 
     Raises:
         UserError: For more than two names, or the same name twice.
@@ -173,7 +176,7 @@ def read_crossing(
     names: Sequence[str],
     binning: Binning = coarse_bins,
 ) -> Crossing:
-    """Groups the trials of a ledger by the bins of these parameters.
+    """Groups the trials of a ledger by the bins of the given parameters.
 
     Args:
         binning: For rates, `fine_bins` with one parameter and `cell_bins` with two.
@@ -187,5 +190,5 @@ def read_crossing(
 
 
 def by_label(by: str) -> str:
-    """Names the parameters of an argument `by` for an axis."""
+    """Formats the parameters that an argument `by` names as the label of an axis."""
     return " × ".join(map(parameter_label, by.split(","))) if by else ""

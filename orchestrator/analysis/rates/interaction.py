@@ -49,7 +49,7 @@ _MOST_CELLS = 150
 
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
-    """A score test for interaction: statistic, degrees of freedom and p-value.
+    """The result of a score test for interaction: statistic, degrees of freedom and p-value.
 
     Attributes:
         statistic: The score statistic.
@@ -76,7 +76,7 @@ def p_label(p: float) -> str:
 
 
 def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: Ints) -> InteractionTest:
-    """Tests whether two factors interact.
+    """Tests whether the effect of one factor on a rate depends on the other factor.
 
     Args:
         n, k: (R,) the number of trainings, and of those with the ending; in any unit, such as a trial's weight.
@@ -117,7 +117,7 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
 
 
 def adjusted(p: Sequence[float | None]) -> list[float | None]:
-    """Adjusts the p-values of several tests by Holm's method; `None` stays. Source: Holm 1979."""
+    """Adjusts the p-values of several tests by Holm's method (Holm 1979). A p-value of `None` stays `None`."""
     tested = sorted((value, at) for at, value in enumerate(p) if value is not None)
     p_adjusted: list[float | None] = [None] * len(p)
     highest = 0.0
@@ -132,14 +132,14 @@ def _dummies(bins: Ints) -> Floats:
 
 
 def _basis(columns: Floats) -> Floats:
-    """Returns an orthonormal basis of the space that the columns span."""
+    """Returns an orthonormal basis of the space spanned by the columns of a matrix."""
     directions, sizes, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(directions[:, sizes > _NEGLIGIBLE * max(float(sizes.max(initial=0.0)), 1.0)])
 
 
 @dataclass(frozen=True, slots=True)
 class CellRate:
-    """The rate of the trials in one cell.
+    """The rate among the trials in one cell of two parameters.
 
     Attributes:
         place: The number of the cell's bin of each parameter.
@@ -156,7 +156,7 @@ class CellRate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interaction(DrawnAnswer):
-    """A rate in the cells of two parameters, and whether the effect of one parameter depends on the other.
+    """A rate in the cells of two parameters, and a test whether the effect of one parameter depends on the other.
 
     Attributes:
         by: The two parameters.
@@ -176,12 +176,13 @@ class Interaction(DrawnAnswer):
         return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per cell: the labels of its bins (`param_<name>`), trials, trainings, rate and interval."""
+        """Returns one row per cell: the labels of its bins (`param_<name>`), numbers of trials and trainings, the rate
+        and its interval."""
         columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
         return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 
     def plot(self) -> "Figure":
-        """Draws the rate in each cell with its interval, and writes the test above the cells."""
+        """Draws the rate in each cell with its interval, and writes the result of the test above the cells."""
         from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure
 
         rates = {cell.place: cell.rate for cell in self.cells}
@@ -190,7 +191,7 @@ class Interaction(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interactions(Answer):
-    """The interactions of all pairs of several parameters.
+    """The tests for interaction of all pairs of several parameters.
 
     Attributes:
         ending: The ending whose rates were tested.
@@ -232,7 +233,7 @@ def read_interaction(
 def read_interactions(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], ending: Ending
 ) -> Interactions:
-    """Tests the interactions of all pairs of these parameters; arguments as for `read_interaction`."""
+    """Tests all pairs of the given parameters for interaction. The arguments are those of `read_interaction`."""
     counts = counted_trials(connection, ending)
     single = [read_crossing(connection, specs, (name,)) for name in names]
     pairs = (first.across(second) for first, second in itertools.combinations(single, 2))
@@ -244,12 +245,13 @@ def read_interactions(
 
 
 def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dict[int, tuple[int, int]]:
-    """Counts for each trial with judged trainings, by trial number: these trainings, and those with this ending."""
+    """Returns (n, k) by trial number: the trial's judged trainings (neither failed nor pruned), and those with this
+    ending."""
     return {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
 
 
 def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> tuple[CellRate, ...]:
-    """Computes the rate in each cell that holds trials with judged trainings."""
+    """Computes the rate in each cell of two parameters that holds judged trainings."""
     pool, rates = pooling(*specs), []
     for place, group in crossing.cells().items():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]

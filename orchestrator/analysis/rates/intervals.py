@@ -84,38 +84,40 @@ class Rate(Record):
 
     @property
     def share(self) -> float | None:
-        """The point estimate; `None` if nothing was counted."""
+        """The observed share, k / n; `None` if nothing was counted."""
         if self.mean is not None:
             return self.mean
         return self.k / self.n if self.n else None
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The point estimate and the bounds; `None` if nothing was counted."""
+        """The observed share and the bounds of its interval; `None` if nothing was counted."""
         if self.share is None or self.low is None or self.high is None:
             return None
         return self.share, self.low, self.high
 
     @property
     def row(self) -> tuple[int, int, float | None, float | None, float | None]:
-        """The values of a rate in the order of `RATE_COLUMNS`."""
+        """The rate's numbers as a tuple in the order of `RATE_COLUMNS`."""
         return self.n, self.k, self.share, self.low, self.high
 
 
 def binomial_rate(k: int, n: int) -> Rate:
-    """Returns the rate of `n` independent trainings, such as the replicates of one trial, with Wilson's interval."""
+    """Returns the rate of `n` independent trainings, such as the replicates of one trial, with Wilson's score
+    interval."""
     return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate of one trial, with the interval that fits the sweep's kind of replication."""
+    """Returns the rate of one trial, with an interval that suits the sweep's rule of replication."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Pools the trainings of several trials, `(n, k)` each, into one rate with the interval of `rate_interval`."""
+    """Pools the trainings of several trials, given as `(n, k)` each, into one rate; the interval is that of
+    `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     if len(trials) <= 1:
@@ -125,7 +127,8 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Averages the shares of several trials under `Sequential`, `(n, k)` each; the interval is of `rate_interval`."""
+    """Averages the shares of several trials, given as `(n, k)` each, of a sweep with `Sequential` replicates; the
+    interval is that of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
@@ -150,17 +153,18 @@ Pooling: TypeAlias = Callable[[Counts], Rate]
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """Chooses how to combine the trials of these sweeps into one rate."""
+    """Chooses the function that combines the trials of these sweeps into one rate."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether all trials have equal weight, because their numbers of trainings depended on how trainings ended."""
+    """Returns whether all trials have equal weight, as they must if their numbers of trainings depended on how
+    trainings ended."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """Returns a weight for each training, (R,): 1, or weights that give all trials equal weight; their sum is R.
+    """Returns the weights of R trainings, (R,), which sum to R: all 1, or such that all trials have equal weight.
 
     Args:
         trial: (R,) the trial of each training.
@@ -172,12 +176,14 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weights of trials of `n` (T,) trainings each: `n`, or its mean where all trials have equal weight."""
+    """Returns the weights of T trials with `n` (T,) trainings each: `n`, or the mean of `n` if all trials have equal
+    weight."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
 def rate_label(rate: Rate) -> str:
-    """Formats a rate: `0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
+    """Formats a rate with its interval and number of trainings: `0.25 [0.19, 0.32] of 160`, or `-` if nothing was
+    counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -185,7 +191,8 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """Formats a share: `0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow; `-` without trainings."""
+    """Formats a share with its interval: `0.25 [0.19, 0.32]`. A narrow interval gets a third decimal; without
+    trainings `-`."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -194,12 +201,13 @@ def share_label(rate: Rate) -> str:
 
 
 def decimals(low: float, high: float) -> int:
-    """Returns the number of decimals at which the ends of an interval look different."""
+    """Returns how many decimals it takes for the two ends of an interval to look different."""
     return 2 if high - low >= _NARROW else 3
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns the factor (z / t)^2 for an effective number whose design effect is estimated from `n_trials` trials."""
+    """Returns a factor, (z / t)^2, that allows for the error of a design effect which was estimated from only
+    `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
@@ -212,7 +220,7 @@ def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
 
 
 def _effective(share: float, variance: float, n_trials: int, total: float) -> float:
-    """Returns the number of independent trainings whose rate would have this variance."""
+    """Returns how many independent trainings would give a rate of this variance."""
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
@@ -222,7 +230,7 @@ def _effective(share: float, variance: float, n_trials: int, total: float) -> fl
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the interval of a rate over several trials, by the rules of this module's docstring.
+    """Returns the interval of a rate over several trials, by the rules in this module's docstring.
 
     Args:
         share: The rate.
@@ -239,14 +247,14 @@ def rate_interval(
 
 
 def exact_interval(k: int, n: int) -> tuple[float, float]:
-    """Returns Clopper and Pearson's interval of a share k / n, one-sided where k is 0 or n."""
+    """Returns the exact (Clopper-Pearson) interval of a share k / n; one-sided if k is 0 or n."""
     low, high = _exact(k / n, n) if 0 < k < n else (0.0, 1.0)
     last = NormalDist().cdf(-_Z) ** (1 / n)
     return (last if k == n else low, 1 - last if k == 0 else high)
 
 
 def _exact(share: float, n: float) -> tuple[float, float]:
-    """Returns Clopper and Pearson's interval of a share that is neither 0 nor 1; `n` need not be whole."""
+    """Returns the exact (Clopper-Pearson) interval of a share strictly between 0 and 1; `n` need not be whole."""
     from scipy import special
 
     k, tail = share * n, NormalDist().cdf(-_Z)
@@ -254,7 +262,7 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Returns Wilson's interval of a share; `n` need not be whole.
+    """Returns Wilson's score interval of a share; `n` need not be whole.
 
     `proportion_confint` of statsmodels gives the same interval, but its import would delay every `status` by a second.
     """

@@ -23,7 +23,7 @@ LAYER = "layer"
 
 @dataclass(frozen=True, slots=True)
 class RoleEmergence:
-    """When one role emerges in one layer.
+    """When one role of attention heads emerges in one layer.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -49,7 +49,8 @@ class RoleEmergence:
 def role_emergence(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> tuple[RoleEmergence, ...]:
-    """Estimates when each role emerges, layer by layer, for all roles that occur in the sweep or could occur.
+    """Estimates when each role of attention heads emerges in each layer, for all roles that occur in the sweep or could
+    occur.
 
     Failed and diverged trainings, and those without heads, are left out. Under `Sequential` all trials have equal
     weight in the curve.
@@ -61,7 +62,7 @@ def role_emergence(
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    """Like `role_emergence`, but from histories that have already been read."""
+    """Estimates emergence like `role_emergence`, but from histories that were already read."""
     return tuple(_emergence(history, once_per_trial=trials_count_once(spec)) for history in histories)
 
 
@@ -82,7 +83,7 @@ def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
-    """Estimates when a role emerges, in groups.
+    """Estimates when a role of attention heads emerges, for groups of trials.
 
     Args:
         role: The role's label.
@@ -111,7 +112,8 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Says what curves of emergence assume if trainings ended before their step budget; else returns an empty text."""
+    """Returns the assumption that curves of emergence make if trainings ended before their step budget; else an empty
+    text."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

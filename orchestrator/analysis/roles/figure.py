@@ -15,7 +15,7 @@ _DASHES = ("-", "--", "-.", ":")
 
 @house_style()
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> Figure:
-    """Draws the share of trainings in which each role has emerged, by step: one panel per layer, 95% bands.
+    """Draws the share of trainings in which each role has emerged, by step, with 95% bands: one panel per layer.
 
     Lines connect the probes. The axis of steps is logarithmic if the first probes are close together.
 

@@ -68,7 +68,8 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """One role in one layer: when it emerged in each training, and how many heads have it at the last probe.
+    """The history of one role in one layer: when it emerged in each training, and how many heads have it at the last
+    probe.
 
     A role that has emerged may be lost by the last probe, and a role that only the last probe shows is not confirmed.
 
@@ -96,23 +97,23 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """(R,) whether the training has enough probes to confirm an emergence at its first probe."""
+        """A mask (R,) of the trainings with enough probes to confirm that a role emerged at the first probe."""
         return self.step >= 0
 
     @property
     def onsets(self) -> OnsetTimes:
-        """The steps at which the role emerged, of the trainings for which `is_followed` is true."""
+        """The steps at which the role emerged, for the trainings where `is_followed` is true."""
         return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """Counts for each trial its trainings, and those in which some head has the role at the last probe."""
+        """Counts each trial's trainings, all and those in which some head has the role at the last probe."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """Reads a history for each layer and each role that occurs there, or could occur because its score is measured.
+    """Reads the history of each role in each layer where it occurs, or could occur because its score is measured there.
 
     Args:
         any_layer: Whether to take the heads of all layers together.
@@ -140,7 +141,7 @@ def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHis
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """Lists the (layer, role) pairs by layer; in each layer the built-in roles come before a workload's own."""
+    """Lists the (layer, role) pairs sorted by layer; within a layer, built-in roles come before a workload's own."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
@@ -158,14 +159,14 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
 
 
 def layer_title(names: Sequence[str], layer: int | None) -> str:
-    """Describes a layer in words, given the names of layers 0, 1, ...: `encoder self`, `layer 0`, `any layer`."""
+    """Describes a layer in words, given the names of the layers: `encoder self`, `layer 0`, `any layer`."""
     if layer is None:
         return "any layer"
     return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """Names the layers of a workload's heads; empty if the workload has none, or is not installed.
+    """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed.
 
     A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
     of its code.

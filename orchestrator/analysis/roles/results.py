@@ -30,7 +30,7 @@ _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 @dataclass(frozen=True, slots=True)
 class RoleRate:
-    """How often one role occurs in one layer at the end.
+    """How often one role of attention heads occurs in one layer at the end of training.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -47,7 +47,8 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """How often one role occurs in one layer at the end, by each swept parameter.
+    """How often one role of attention heads occurs in one layer at the end of training, in the bins of each swept
+    parameter.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -65,7 +66,7 @@ _One = TypeVar("_One", RoleRate, RoleRatesBy)
 
 @dataclass(frozen=True, repr=False)
 class _ByLayerAndRole(Answer, Sequence[_One]):
-    """A sequence with one element for each layer and role, and a table."""
+    """Base class of answers about roles: a sequence with one element per layer and role, which is also a table."""
 
     rates: tuple[_One, ...]
 
@@ -83,27 +84,31 @@ class _ByLayerAndRole(Answer, Sequence[_One]):
 
 
 class RoleRates(_ByLayerAndRole[RoleRate]):
-    """How often each role occurs in each layer: a sequence with one `RoleRate` for each layer and role, and a table."""
+    """How often each role of attention heads occurs in each layer: a sequence of `RoleRate`, one per layer and role,
+    which is also a table."""
 
     def _in_words(self) -> str:
         words = (f"{rate.role} in {layer_title((), rate.layer)} {share_label(rate.rate)}" for rate in self)
         return "; ".join(words) or "no heads that could have a role"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer and role: the share of trainings with its interval, and the share of heads."""
+        """Returns one row per layer and role: the share of trainings with the role and its interval, and the share of
+        heads."""
         columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
         return table(columns, ((rate.layer, rate.role, *rate.rate.row, rate.head_share) for rate in self))
 
 
 class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
-    """How often each role occurs by each swept parameter: a sequence, one element per layer and role, and a table."""
+    """How often each role of attention heads occurs, by swept parameter: a sequence with one element per layer and
+    role, which is also a table."""
 
     def _in_words(self) -> str:
         parameters = dict.fromkeys(by.parameter for role_rates in self for by in role_rates.by_parameter)
         return f"{', '.join(dict.fromkeys(role_rates.role for role_rates in self))} by {', '.join(parameters)}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer, role, parameter and bin: the share of trainings with its interval."""
+        """Returns one row per layer, role, parameter and bin: the share of trainings with the role, and its
+        interval."""
         columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
         rows = [
             (role_rates.layer, role_rates.role, by.title, bin_.label, bin_.n_trials, *bin_.rate.row)
@@ -115,7 +120,8 @@ class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
-    """Computes the share of trainings and of heads with each role, by layer, for all roles that occur or could occur.
+    """Computes the share of trainings, and of heads, with each role in each layer, for all roles that occur or could
+    occur.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
     without heads, are left out. Under `Sequential` all trials have equal weight.
@@ -131,7 +137,8 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> RoleRatesByParameter:
-    """Computes the share of trainings with each role by each parameter that the sweep varies.
+    """Computes the share of trainings with each role of attention heads, in the bins of each parameter that the sweep
+    varies.
 
     Args:
         connection: From `Ledger.connect`.
@@ -144,7 +151,7 @@ def role_rates_by(
 
 
 def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
-    """Like `role_rates`, but from histories that have already been read."""
+    """Computes the same rates as `role_rates`, but from histories that were already read."""
     return tuple(
         RoleRate(
             history.layer, history.role, pooling(spec)(list(history.counts().values())), _head_share(history, spec)
@@ -156,7 +163,7 @@ def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, .
 def rates_by_parameter_of(
     histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[RoleRatesBy, ...]:
-    """Like `role_rates_by`, but from histories that have already been read."""
+    """Computes the same rates as `role_rates_by`, but from histories that were already read."""
     columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
     values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
     rates_of_roles = []
@@ -174,7 +181,7 @@ def _head_share(history: RoleHistory, spec: Sweep) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RoleResults(Record):
-    """The roles of attention heads. All tuples have one element per layer and role, in the same order.
+    """The roles of a sweep's attention heads. All tuples have one element per layer and role, in the same order.
 
     Attributes:
         rates: How often each role occurs.
@@ -190,11 +197,11 @@ class RoleResults(Record):
 
     @property
     def names(self) -> list[str]:
-        """The labels of the roles, without repetition."""
+        """The labels of the roles, each once."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """Returns a layer's name, its number if it has no name, or `any` for `None`."""
+        """Returns a layer's name, its number if it has no name, or `any` for the layer `None`."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
@@ -204,12 +211,12 @@ class RoleResults(Record):
         return layer_title(self.layer_names, layer)
 
     def rows(self) -> Iterator[tuple[RoleRate, RoleEmergence]]:
-        """Yields the rate and the emergence of each role in each layer, role by role."""
+        """Yields for each role and layer how often the role occurs and when it emerges, sorted by role."""
         pairs = list(zip(self.rates, self.emergence, strict=True))
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Returns rates and emergence as plain values for JSON, role by role."""
+        """Returns rates and emergence as plain values for JSON, sorted by role."""
         return [
             {
                 "role": rate.role,
@@ -236,7 +243,7 @@ class RoleResults(Record):
         ]
 
     def markdown_lines(self) -> Iterator[str]:
-        """Yields the lines of the tables in Markdown."""
+        """Yields the tables of roles as lines of Markdown."""
         columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
         rows = [
             (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
@@ -255,7 +262,7 @@ class RoleResults(Record):
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the roles of a sweep's heads; `None` if it has no heads that could have a role."""
+    """Reads the roles of a sweep's attention heads; `None` if no head could have a role."""
     histories = role_histories(connection)
     if not histories:
         return None
@@ -268,7 +275,8 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """Formats the median step of emergence and its share of all steps: `2,000 (25% through)`; `-` if there is none."""
+    """Formats the median step at which a role emerged, with its share of the training: `2,000 (25% through)`; `-` if
+    there is none."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"

@@ -35,7 +35,8 @@ _N_RATES = 64
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence that the true rate is above `rate`, from `k` of `n` trainings; arrays are allowed."""
+    """Computes the evidence (log e-value) that a true rate is above `rate`, from `k` of `n` trainings. Arguments may
+    be arrays."""
     from scipy import special
 
     mixture = special.betaln(0.5 + k, 0.5 + n - k) - special.betaln(0.5, 0.5)
@@ -45,7 +46,8 @@ def above(k: Any, n: Any, rate: Any) -> Any:
 
 
 def below(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence that the true rate is below `rate`, from `k` of `n` trainings; arrays are allowed."""
+    """Computes the evidence (log e-value) that a true rate is below `rate`, from `k` of `n` trainings. Arguments may
+    be arrays."""
     return above(n - k, n, 1 - rate)
 
 
@@ -84,12 +86,12 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
     """Computes the evidence that the median step of one group is below that of another.
 
     Args:
-        lower_R, upper_R: (R,) the step at which each training reached the goal; infinite if it did not.
+        lower_R, upper_R: (R,) the step at which each training reached the goal, infinite if it did not; or a value.
         last: The last step of the group `upper`. Its trainings that did not reach the goal count as if they reached it
             right after `last`, those of the group `lower` as if they never do: both are against the statement.
     """
     lower_R, upper_R = np.sort(lower_R), np.sort(np.minimum(upper_R, np.nextafter(last, np.inf)))
-    steps_C = np.concatenate([[0.0], upper_R])
+    steps_C = np.concatenate([[-np.inf], upper_R])
     n_lower_C, n_upper_C = np.searchsorted(lower_R, steps_C), np.searchsorted(upper_R, steps_C, side="right")
     return float(np.min(above(n_lower_C, lower_R.size, 0.5) + below(n_upper_C, upper_R.size, 0.5)))
 
@@ -97,15 +99,15 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
     """Computes the evidence that the median of `lower` is not below that of `upper`; `last` is for group `lower`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
-    steps_C = np.concatenate([[0.0], lower_R])
+    steps_C = np.concatenate([[-np.inf], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))
     return float(np.min(below(n_lower_C, lower_R.size, 0.5) + above(n_upper_C, upper_R.size, 0.5)))
 
 
-def median_interval(steps_R: Numbers, confidence: float) -> tuple[float, float]:
-    """Returns the median's interval, which is anytime-valid; its ends are steps in `steps_R`, 0, or infinite."""
+def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
+    """Returns the median's interval, which is anytime-valid; its ends are steps in `steps_R`, `lowest`, or infinite."""
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
-    seen_C = np.concatenate([[0.0], sorted_R, [np.inf]])
+    seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least
     is_too_high_C = above(np.searchsorted(sorted_R, seen_C), n, 0.5) >= least
     inside_C = seen_C[~is_too_low_C & ~is_too_high_C]

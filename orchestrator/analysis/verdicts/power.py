@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Evidence, Sample, together, weigh
+from attnsweep.orchestrator.analysis.verdicts.rows import Sample
+from attnsweep.orchestrator.analysis.verdicts.verdict import Evidence, together, weigh
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.statement import Quantity, Statement
 

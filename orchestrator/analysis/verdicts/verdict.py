@@ -3,12 +3,10 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, takewhile
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.verdicts.evidence import (
@@ -20,17 +18,14 @@ from attnsweep.orchestrator.analysis.verdicts.evidence import (
     medians_ordered,
     ordered,
 )
+from attnsweep.orchestrator.analysis.verdicts.rows import Row, Sample, by_group, end, is_judged, read_rows, sample
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.statement import Quantity, Statement
-from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
 
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
-Sample: TypeAlias = NDArray[Any]
-"""The judged trainings of a group in their order. For a rate: whether each has the property (bool). For a median: the
-step at which each reached the goal, infinite if it did not (float)."""
-
 _MOST = 1e12
 """E-values above this are reported as this value."""
 
@@ -53,16 +48,25 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A rate or a median of a group, with its anytime-valid interval."""
+    """A rate or a median of a group, with its anytime-valid interval.
+
+    Attributes:
+        group: The group's name.
+        value, low, high: The number and its interval.
+        n: The number of judged trainings.
+        is_value: Whether it is the median of a metric, not a rate or a step.
+    """
 
     group: str
     value: float
     low: float
     high: float
     n: int
+    is_value: bool = False
 
     def __str__(self) -> str:
-        value, low, high = (_short(number) for number in (self.value, self.low, self.high))
+        ends = (self.value, self.low, self.high)
+        value, low, high = (f"{number:.3g}" if self.is_value else _short(number) for number in ends)
         return f"{self.group} {value} [{low}, {high}] of {self.n}"
 
 
@@ -147,18 +151,23 @@ def said(evidence: Evidence) -> str:
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
 
+def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
+    """The verdict by the rows that a claim's sweep has."""
+    return verdict(claim, read_rows(Ledger(directory.place), claim), directory.stages)
+
+
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
     """Decides a claim. The verdict is a function of the rows: a resumed run reaches that of an uninterrupted run.
 
     Args:
         claim: The claim.
-        trainings: The table `trainings` of the claim's sweep.
+        trainings: The rows of the claim's sweep, as `rows.read_rows` returns them.
         sizes: The number of trainings of each group at each look.
 
     Raises:
         UserError: If a row belongs to none of the claim's groups.
     """
-    rows = _by_group(claim, trainings)
+    rows = by_group(claim, trainings)
     n_ended = min(len(group_rows) for group_rows in rows.values())
     looks: list[Look] = []
     decision: Decision = "undecided"
@@ -174,7 +183,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
         decision=decision,
         looks=tuple(looks),
         statements=tuple(_stated(statement, rows, n, claim.confidence) for statement in stated),
-        n_failed=sum(not _is_judged(row) for group in rows.values() for row in group[:n]),
+        n_failed=sum(not is_judged(row) for group in rows.values() for row in group[:n]),
     )
 
 
@@ -185,13 +194,15 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
     return Evidence(min(statement.pro for statement in evidence), mean)
 
 
-def weigh(statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[str], int]) -> Evidence:
+def weigh(
+    statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[Quantity], float]
+) -> Evidence:
     """Computes the evidence for a statement and against it.
 
     Args:
         statement: The statement.
         sample_of: Returns the sample of a side of the statement.
-        end_of: Returns the step at which the trainings of a group end.
+        end_of: Returns the last step at which the trainings of a side could have reached the goal.
     """
     lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
     if lower is None or upper is None:
@@ -205,8 +216,8 @@ def weigh(statement: Statement, sample_of: Callable[[Quantity], Sample], end_of:
     assert statement.upper is not None
     lower, upper = statement.lower_factor * lower, statement.upper_factor * upper
     return Evidence(
-        medians_ordered(lower, upper, statement.upper_factor * end_of(statement.upper.group)),
-        medians_not_ordered(lower, upper, statement.lower_factor * end_of(statement.lower.group)),
+        medians_ordered(lower, upper, statement.upper_factor * end_of(statement.upper)),
+        medians_not_ordered(lower, upper, statement.lower_factor * end_of(statement.lower)),
     )
 
 
@@ -224,81 +235,28 @@ def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Qu
     return Evidence(higher, lower) if is_above else Evidence(lower, higher)
 
 
-Row: TypeAlias = Mapping[str, Any]
-
-
-def _by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """Returns the rows of each group by replicate, up to the first replicate that has not ended."""
-    group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
-    rows_of: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
-    for row in trainings.to_pylist():
-        values = tuple(row.get(f"param_{name}") for name in claim.parameters)
-        if values not in group_of:
-            settings = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
-            given, expected = f"a training with {settings}", "trainings of the claim's groups"
-            raise UserError(
-                "trainings", given=given, expected=expected, fix="restore the sweep's directory from a copy"
-            )
-        rows_of[group_of[values]][row["replicate"]] = row
-    return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in rows_of.items()}
-
-
-def columns(claim: Claim) -> list[str]:
-    """Lists the columns of `trainings` that a verdict on a claim needs."""
-    sides = [side for statement in claim.statements for side in statement.quantities]
-    events = {side.name for side in sides if side.is_event}
-    events |= {side.before for side in sides if side.before is not None}
-    parameters = {f"param_{name}" for name in (*claim.parameters, "n_steps")}
-    return ["replicate", "outcome", "stuck", "onset_step", *(f"event_{name}" for name in sorted(events)), *parameters]
-
-
-def _is_judged(row: Row) -> bool:
-    return row["outcome"] not in UNJUDGED_OUTCOMES
-
-
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
     return weigh(
-        statement, lambda side: _sample(side, rows[side.group][:n]), lambda group: int(rows[group][0]["param_n_steps"])
+        statement,
+        lambda side: sample(side, rows[side.group][:n]),
+        lambda side: end(side, rows[side.group][:n]),
     )
-
-
-def _sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
-    judged = [row for row in rows if _is_judged(row)]
-    steps = np.array([_step(quantity.name, row, is_event=quantity.is_event) for row in judged])
-    if quantity.kind == "median":
-        return steps
-    if quantity.before is not None:
-        return steps < np.array([_step(quantity.before, row, is_event=True) for row in judged])
-    return steps <= (_LATEST if quantity.by is None else quantity.by)
-
-
-_LATEST = float(2**62)
-"""A step after the end of every training."""
-
-
-def _step(name: str, row: Row, *, is_event: bool) -> float:
-    """Returns the step at which an event first held, or from which the outcome held; infinite if it never did."""
-    if is_event:
-        step = row[f"event_{name}"]
-    else:
-        step = row["onset_step"] if (row["stuck"] if name == "stuck" else row["outcome"] == name) else None
-    return np.inf if step is None else float(step)
 
 
 def _stated(statement: Statement, rows: Mapping[str, list[Row]], n: int, confidence: float) -> Stated:
-    measured = tuple(_measured(side, _sample(side, rows[side.group][:n]), confidence) for side in statement.quantities)
+    measured = tuple(_measured(side, sample(side, rows[side.group][:n]), confidence) for side in statement.quantities)
     return Stated(statement.text, measured, _weighed(statement, rows, n))
 
 
-def _measured(quantity: Quantity, sample: Sample, confidence: float) -> Measured:
-    n = sample.size
+def _measured(quantity: Quantity, of: Sample, confidence: float) -> Measured:
+    n = of.size
     if quantity.kind == "rate":
-        k = int(sample.sum())
+        k = int(of.sum())
         return Measured(quantity.group, k / max(n, 1), *sequential_interval(k, n, 1 - confidence), n)
-    middle: Numbers = np.sort(sample)
-    return Measured(
-        quantity.group, float(middle[(n - 1) // 2]) if n else np.inf, *median_interval(sample, confidence), n
-    )
+    middle: Numbers = np.sort(of)
+    is_value = quantity.what == "value"
+    least, most = median_interval(of, confidence, -np.inf if is_value else 0.0)
+    return Measured(quantity.group, float(middle[(n - 1) // 2]) if n else np.inf, least, most, n, is_value)
 
 
 def _statement_json(stated: Stated) -> dict[str, Any]:

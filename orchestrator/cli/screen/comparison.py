@@ -12,7 +12,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 
 
 def print_comparison(comparison: SweepComparison, console: Console) -> None:
-    """Prints the two sweeps, the table of differences, and a sentence that summarizes them."""
+    """Prints both sweeps, the table of differences between their rates, and a sentence that summarizes them."""
     for line in (f"A {comparison.a}", f"B {comparison.b}"):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     if comparison.changed:
@@ -48,5 +48,5 @@ def _table(title: str, rows: Mapping[str, RateDifference]) -> Table:
 
 
 def _rate(rate: Rate) -> str:
-    """Formats the rate without the number of trainings, which is the same in every row."""
+    """Formats a rate without its number of trainings, because that number is the same in every row."""
     return rate_label(rate).partition(" of ")[0]

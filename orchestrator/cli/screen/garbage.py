@@ -14,7 +14,7 @@ from attnsweep.orchestrator.terminal import PlainConsole
 
 
 def collect_garbage(directories: Sequence[str], *, delete: bool, thin: int | None, as_json: bool) -> None:
-    """Prints on stdout which files can be removed, or were removed.
+    """Prints the files that can be removed, or that were removed, on stdout.
 
     Raises:
         UserError: As `collect`; sweeps named before the faulty one are already collected.

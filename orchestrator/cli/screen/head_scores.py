@@ -36,7 +36,7 @@ Not measured, for want of tokens: {missing}."""
 
 
 def print_scores(scores: MatrixScores) -> None:
-    """Prints one row per head on stdout."""
+    """Prints one row per attention head on stdout: its scores."""
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("head", justify="right")
     grid.add_column("role")

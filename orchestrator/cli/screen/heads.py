@@ -30,7 +30,7 @@ D/n: the exact distance to it per token."""
 
 
 def print_heads(heads: Heads, console: Console) -> None:
-    """Prints one row per head."""
+    """Prints one row per attention head: its role, its nearest structure and its scores."""
     if not sys.stdout.isatty():
         # A pipe has no terminal width, so the table may be as wide as needed.
         console.width = 200

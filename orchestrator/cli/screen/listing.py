@@ -1,11 +1,9 @@
 """Prints `attnsweep list`: all sweeps below folders or prefixes of an object store, the newest first."""
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
 from typing import Any
 
 import duckdb
@@ -15,11 +13,11 @@ from rich.table import Column, Table
 from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.progress import progress_of
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweeps_below import sweeps_below
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 
@@ -29,7 +27,7 @@ _NOT_MEASURED = Rate(0, 0, None, None)
 
 @dataclass(frozen=True)
 class Listed:
-    """A sweep in the list, read from its directory.
+    """A sweep in the output of `attnsweep list`, read from its directory.
 
     Attributes:
         place: The sweep's directory, or prefix in an object store.
@@ -53,7 +51,7 @@ class Listed:
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
-    """Prints all sweeps below these places on stdout. A sweep that cannot be read is listed with the reason.
+    """Prints all sweeps below the given folders on stdout. A sweep that cannot be read is listed with the reason.
 
     Folders that cannot be read, such as those of other users, are passed over, and one is named on stderr.
 
@@ -64,7 +62,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
         rows = sorted(
-            (row for place in places for row in _sweeps_below(place_of(place), passed_over.append)),
+            (_listed(*found) for place in places for found in sweeps_below(place_of(place), passed_over.append)),
             key=_newest_first,
             reverse=True,
         )
@@ -95,24 +93,6 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     # The table may be wider than the terminal, because users cannot copy a path that is split over several lines.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
     PlainConsole(width=width).print(table if rows else "no sweep there")
-
-
-def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[Listed]:
-    sizes = place.sizes(pass_over)
-    is_file = isinstance(place, LocalFolder) and place.path.is_file()
-    if is_file or (not sizes and place.is_vacant()):
-        raise UserError("DIR", given=str(place), expected="a folder that contains sweeps", fix="check the path")
-    folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
-    for folder in folders:
-        if not folders.isdisjoint(folder.parents) or _is_in_mlflow(folder):
-            continue  # The folder is skipped if it is a part of another sweep, or a copy of a sweep's record in MLflow.
-        n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
-        yield _listed(place if folder == PurePosixPath() else place_of(f"{place}/{folder}"), n_bytes)
-
-
-def _is_in_mlflow(folder: PurePosixPath) -> bool:
-    """Whether the folder is `RUN_ID/artifacts`, where MLflow keeps a copy of a sweep's record."""
-    return folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name) is not None
 
 
 def _listed(place: Place, n_bytes: int) -> Listed:

@@ -31,13 +31,14 @@ _RECENT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """Trainings per second, and the half-width of its 95% interval relative to it; assumes that packs end at random."""
+    """The speed in trainings per second, and the half-width of its 95% interval as a fraction. Packs are taken to end
+    at random times."""
 
     per_second: float
     spread: float
 
     def left(self, n_trainings: int) -> str:
-        """Estimates the time that this many trainings take: `10 min (8 min to 14 min)`."""
+        """Estimates how long `n_trainings` trainings will take, with bounds: `10 min (8 min to 14 min)`."""
         ends = [
             n_trainings / self.per_second / factor for factor in (1 + self.spread, 1, 1 - self.spread) if factor > 0
         ]
@@ -47,7 +48,7 @@ class _Speed:
 
 @dataclass(frozen=True)
 class _Counts:
-    """The part of the status that is read from the ledger.
+    """The numbers in a sweep's status that come from the ledger.
 
     Attributes:
         outcomes: The number of trainings by outcome.
@@ -69,7 +70,7 @@ class _Counts:
 
 
 def print_status(where: PlaceName) -> None:
-    """Prints on stdout the state of a sweep, its trials, trainings, outcomes, stuck rate and unfinished packs.
+    """Prints a sweep's status on stdout: its state, trials, trainings, outcomes, stuck rate and unfinished packs.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -80,7 +81,7 @@ def print_status(where: PlaceName) -> None:
 
 
 def follow_status(where: PlaceName) -> None:
-    """Updates the status every two seconds, until the sweep is finished or its driver has ended.
+    """Updates the status on the screen every two seconds, until the sweep is finished or its driver has ended.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -144,7 +145,7 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
 
 
 def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
-    """Yields a line for the first shard that has not begun, and for each unfinished shard whether it runs."""
+    """Yields a line about the first shard that has not begun, and one for each unfinished shard."""
     begun = {part.of_shard.index for part in directory.parts}
     for missing in [index for index in range(directory.shards) if index not in begun][:1]:
         where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
@@ -186,7 +187,8 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
 
 
 def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
-    """Measures the speed from the first recent commit to the last; trainings of the first began before this time."""
+    """Measures the speed between the first recent commit and the last one. Trainings of the first commit are not
+    counted, because they began earlier."""
     packs = connection.execute(
         """
         select count(*), epoch(max(finished_at::timestamp)) as ended from trainings

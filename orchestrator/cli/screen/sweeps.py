@@ -18,7 +18,7 @@ def print_sweeps() -> None:
 
 
 def listing(*columns: str) -> Table:
-    """Makes a table without lines, for names and long texts."""
+    """Makes a table without ruled lines, for names and long texts."""
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in ("sweep", "workload", "parameter"))

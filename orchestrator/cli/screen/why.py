@@ -13,7 +13,8 @@ _SHADES = " ░▒▓█"
 
 
 def print_page(page: WhyPage, console: Console) -> None:
-    """Prints facts, the table of words, notes, attention maps and the curve."""
+    """Prints the analysis of a stuck training: facts, the table of gradient words, notes, attention maps and the loss
+    curve."""
 
     def say(*lines: str) -> None:
         for line in lines:
@@ -37,13 +38,13 @@ def print_page(page: WhyPage, console: Console) -> None:
 
 
 def _drawn_map(shown_map: ShownMap) -> list[str]:
-    """Draws a map with two characters per cell; a darker character means a larger weight."""
+    """Draws an attention map in text, two characters per cell; a darker character means a larger weight."""
     rows = ["".join(2 * _SHADES[shown_map.shade(value)] for value in row) for row in shown_map.cells]
     return [shown_map.title, *(f"  |{row}|" for row in rows)]
 
 
 def _drawn_curve(page: WhyPage) -> list[str]:
-    """Draws the curve as a row of blocks, one per probe or, of many probes, per several."""
+    """Draws the loss curve as a row of block characters. If there are many probes, it draws every k-th."""
     points = page.heights()
     if not points:
         return []

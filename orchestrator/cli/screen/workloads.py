@@ -21,7 +21,7 @@ def print_workloads() -> None:
 
 
 def print_workload(name: str, values: Mapping[str, Value]) -> None:
-    """Prints one workload, the engine that would train it with these values, and its parameters.
+    """Prints one workload: its parameters, and the engine that would train it with these values.
 
     Args:
         name: A workload's name, or FILE.py:CLASS.

@@ -27,7 +27,7 @@ _MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The first trials in one order, such as the lowest median loss.
+    """A short list of extreme trials in one order, such as those with the lowest median loss.
 
     Attributes:
         title: The order in words.
@@ -44,7 +44,7 @@ class Extremes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Explorer:
-    """The data that the script draws of one sweep.
+    """The data of one sweep that the explorer, the report's interactive script, draws.
 
     Attributes:
         points: The trials and trainings in the page.
@@ -66,7 +66,7 @@ class Explorer:
 
     @property
     def lot(self) -> str:
-        """A sentence that says which trials the page has; empty if all."""
+        """A sentence about which trials the page contains; empty if it contains all."""
         if len(self.points.trials) == self.n_trials:
             return ""
         return (
@@ -75,7 +75,7 @@ class Explorer:
         )
 
     def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
-        """Formats the data as JSON for a `script` element.
+        """Formats the explorer's data as JSON for a `script` element.
 
         Args:
             place: The sweep's directory, as an argument of commands.
@@ -106,7 +106,7 @@ def _curve_json(curve: MotionCurve) -> dict[str, Any]:
 def read_explorer(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None
 ) -> Explorer | None:
-    """Reads the data from a ledger; `None` if there is nothing to draw.
+    """Reads the explorer's data from a ledger; `None` if there is nothing to draw.
 
     Args:
         connection: From `Ledger.connect`.
@@ -129,7 +129,8 @@ def read_explorer(
 
 
 def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
-    """Chooses the places of the trials in the page: all, or if these are too many, random ones and the extremes."""
+    """Chooses the trials that the page contains: all of them or, if there are too many, random ones and the extreme
+    ones."""
     n_trials = len(points.trials)
     n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
     if n_shown == n_trials:
@@ -139,7 +140,7 @@ def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
 
 
 def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, ...]:
-    """Lists at most five extreme trials of each kind; ties are in the order of their numbers.
+    """Lists up to five extreme trials of each kind. Trials that tie are ordered by number.
 
     Args:
         points: The trials.

@@ -18,7 +18,7 @@ _MOST_LETTERS = 24
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ShownHead:
-    """The attention map of one head.
+    """The attention map of one head, as the explorer shows it.
 
     Attributes:
         title: The head's number, its role, and the attention structure that it is nearest to.
@@ -31,7 +31,7 @@ class ShownHead:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ShownLayer:
-    """The heads of one layer, and the texts of their query and key tokens."""
+    """The heads of one layer, and the texts of their query and key tokens, as the explorer shows them."""
 
     title: str
     queries: tuple[str, ...]
@@ -40,11 +40,11 @@ class ShownLayer:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells in the maps of all heads together."""
+        """The number of cells in the attention maps of all heads of the layer together."""
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:
-        """Encodes the heads for the page's script, weights in 8 bits as multiples of a `unit` common to all heads."""
+        """Encodes the heads for the page's script. Weights become 8-bit multiples of a `unit` that all heads share."""
         maps = [averaged_map(head.weights_QK) for head in self.heads]
         top = max((float(np.abs(weights).max()) for weights in maps), default=0.0) or 1.0
         is_signed = any(bool((weights < 0).any()) for weights in maps)
@@ -81,12 +81,12 @@ class TrainingMaps:
 
 
 def _size(n: int) -> int:
-    """Returns how many neighbouring tokens of `n` one cell averages."""
+    """Returns how many neighbouring tokens one cell of an attention map averages, given `n` tokens."""
     return math.ceil(n / _MOST_CELLS)
 
 
 def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Averages neighbours of a larger map, so that it has at most 40 x 40 cells."""
+    """Reduces a larger attention map to at most 40 x 40 cells by averaging neighbouring ones."""
     for axis, n in enumerate(weights_QK.shape):
         firsts = np.arange(0, n, _size(n))
         counts = np.diff(np.append(firsts, n))
@@ -95,7 +95,7 @@ def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _grouped(tokens: Sequence[str]) -> list[str]:
-    """Returns the text of each cell's tokens, cut to 24 letters."""
+    """Returns for each cell of a reduced map the texts of its tokens, joined and cut to 24 letters."""
     size = _size(len(tokens))
     groups = [tokens[first : first + size] for first in range(0, len(tokens), size)]
     return [text(" ".join(group))[:_MOST_LETTERS] for group in groups]

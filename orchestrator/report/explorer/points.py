@@ -31,7 +31,7 @@ order by trial, replicate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """A quantity that has one value for each trial: a swept parameter, or the median loss.
+    """A quantity with one value for each trial: a swept parameter or the median loss.
 
     Attributes:
         name: The parameter's name, or `loss_median`.
@@ -54,7 +54,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
-    """All trials in the order of their numbers, and all trainings in the order of trial and replicate.
+    """All trials, sorted by number, and all trainings, sorted by trial and replicate, as the explorer plots them.
 
     Attributes:
         trials: (T,) the trials' numbers.
@@ -74,7 +74,7 @@ class Points:
         return next(axis for axis in self.axes if axis.name == name)
 
     def only(self, places: NDArray[np.int64]) -> "Points":
-        """Selects the trials at these places, given in rising order, and their trainings."""
+        """Selects the trials at the given positions, which must be ascending, and their trainings."""
         axes = tuple(replace(axis, values=axis.values[places]) for axis in self.axes)
         chosen = np.isin(self.trainings["trial"].to_numpy(), self.trials[places])
         return replace(self, trials=self.trials[places], axes=axes, trainings=self.trainings.filter(pa.array(chosen)))
@@ -107,7 +107,7 @@ class Points:
 
 
 def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | None:
-    """Reads the trials and trainings from a ledger; `None` without any, or if the sweep varies no parameter.
+    """Reads trials and trainings from a ledger; `None` if there are none, or if the sweep varies no parameter.
 
     Args:
         connection: From `Ledger.connect`.
@@ -130,7 +130,7 @@ def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | 
 
 
 def text(value: object) -> str:
-    """Shortens a text for the page, and removes this machine's folders."""
+    """Shortens a text for the page, and removes the names of this machine's folders."""
     return clipped(without_folders(str(value)), 60)
 
 
@@ -151,6 +151,6 @@ def _choices(dimension: Dimension) -> tuple[object, ...]:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """Converts the column to float64 with NaN for null and for values that are not finite."""
+    """Converts a column to float64. Null, and values that are not finite, become NaN."""
     values = np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)

@@ -46,7 +46,7 @@ select trial, replicate, layer, list(role order by head) from ended group by tri
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A training that the page shows in full.
+    """A training that the page shows in full: its loss curve and the roles of its heads.
 
     Attributes:
         trial, replicate: The training's numbers.
@@ -76,7 +76,7 @@ class Sample:
 
 
 def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *, heads: bool) -> tuple[Sample, ...]:
-    """Reads the trainings that are shown in full, in the order of trial and replicate.
+    """Reads the trainings that the page shows in full, sorted by trial and replicate.
 
     Args:
         connection: From `Ledger.connect`.
@@ -108,7 +108,7 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Selects at most 64 of the probes, spread evenly, the first and the last included."""
+    """Selects at most 64 of the probes, evenly spread; the first and the last are always among them."""
     if len(probes) <= _MOST_PROBES:
         return list(probes)
     return [probes[round(at * (len(probes) - 1) / (_MOST_PROBES - 1))] for at in range(_MOST_PROBES)]

@@ -7,7 +7,8 @@ from attnsweep.workloads.user_code import users_code
 
 
 def check_charges(sample: Sample) -> None:
-    """Refuses `record_charges` if no training declares a conserved quantity, because nothing would be recorded.
+    """Refuses the parameter `record_charges` if no training declares a conserved quantity, because nothing would be
+    recorded.
 
     Raises:
         SpecError: If trainings are to record charges, and none declares any.

@@ -44,7 +44,7 @@ _MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine of a sweep and the reason for it.
+    """The engine that takes the steps of a sweep's trainings, and the reason for it.
 
     Attributes:
         engine: The engine that takes the steps of the sweep's trainings.
@@ -56,7 +56,7 @@ class EngineChoice:
 
     @property
     def notice(self) -> str | None:
-        """A line that explains a long pause before training; `None` if training begins at once."""
+        """A line that explains the long pause before training; `None` if training begins at once."""
         if self.engine != "blocks":
             return None
         return "training in compiled blocks: compiling takes 10 to 30 s, once for each shape and machine"
@@ -65,7 +65,7 @@ class EngineChoice:
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
 ) -> EngineChoice:
-    """Returns the engine of a new sweep. It depends on the spec, the workload and whether this machine can compile.
+    """Chooses the engine of a new sweep, by the spec, the workload and whether this machine can compile.
 
     Args:
         spec: The sweep.
@@ -95,7 +95,7 @@ def _tell(console: Console, line: str) -> None:
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Describes the engine of a long sweep of trainings with these parameters, and the reason for it.
+    """Describes which engine a long sweep of trainings with the given parameters would have, and why.
 
     Raises:
         UserError: If the workload does not accept the parameters, or if its code fails.
@@ -115,7 +115,8 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Returns an upper bound of the steps that all trainings of one shape take, if shapes are equally frequent."""
+    """Returns an upper bound of the number of steps over all trainings of one shape, if all shapes are equally
+    frequent."""
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
@@ -130,7 +131,7 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Results that a thread prepares while Ray starts.
+    """Results that a thread prepares while Ray starts: the sweep's engine and its first compiled programs.
 
     Attributes:
         choice: The sweep's engine.
@@ -142,7 +143,8 @@ class Ahead:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
-        """Starts a thread that chooses the engine, then compiles what the first pack needs. `choice` raises its errors.
+        """Starts a thread that chooses the engine and then compiles the first pack's program. `choice.result()` raises
+        the thread's errors.
 
         Args:
             spec: The sweep.
@@ -169,7 +171,7 @@ class Ahead:
 
 
 def _first_programs(spec: Sweep, workload: Workload[Any]) -> KnownPrograms:
-    """Returns the program of a sweep's first shape, compiled if this machine has not compiled it before."""
+    """Compiles the program for a sweep's first shape, unless this machine has compiled it before; returns it."""
     programs = KnownPrograms()
     # Errors while compiling are ignored here, because the first trainer meets the same error and reports it.
     with suppress(BaseException):
@@ -181,7 +183,8 @@ _TOO_SHORT = "its steps would not repay compiling"
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why the steps of a sweep's first shape are not compiled; `None` if they can be, and take long enough."""
+    """Returns the reason why a sweep's first shape is not compiled: impossible, or not worth the time; `None` if
+    compiling pays."""
     training, steps = Training(_a_training(spec, workload), 0), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -206,7 +209,8 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why the steps of a sweep's first shape cannot be compiled; `None` if they can be, or if unknown."""
+    """Returns the reason why the steps of a sweep's first shape cannot be compiled; `None` if they can, or if an error
+    leaves this unknown."""
     try:
         Pack(workload, [Training(_a_training(spec, workload), 0)]).compiled_graph()
     except STOPS:
@@ -219,13 +223,13 @@ def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _seconds_saved(graph: StepGraph | GradientGraph) -> float:
-    """Returns the seconds that compiling saves per number that a step computes."""
+    """Returns how many seconds compiling saves for each number that a step computes."""
     if isinstance(graph, GradientGraph):
         return _SECONDS_SAVED_BY_GRADIENTS
     return _SECONDS_SAVED_BY_BLOCKS if graph.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:
-    """Returns the parameters of the training with the first value of every parameter of a sweep's space."""
+    """Returns the parameters of a sample training: the first value of every parameter in a sweep's space."""
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
     return workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)})

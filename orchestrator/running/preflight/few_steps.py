@@ -19,7 +19,8 @@ _SHARE = 0.05
 
 
 def few_steps_warning(sample: Sample, seconds: float = _SECONDS) -> str | None:
-    """Returns a line if over 5% of the trainings with a predictable escape time end before it.
+    """Returns a warning if over 5% of the sampled trainings would end before the step at which they should leave their
+    start.
 
     Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
     code raises is passed over: its rows will contain the error.
@@ -47,7 +48,7 @@ def few_steps_warning(sample: Sample, seconds: float = _SECONDS) -> str | None:
 
 
 def _predicted(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Returns predicted escape steps of trainings of one shape, or of as many as the remaining time allows."""
+    """Returns the predicted escape steps of trainings of one shape; only of the first ones if the time runs out."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
     # The first prediction includes start-up time, so a second prediction of one training estimates the time of the

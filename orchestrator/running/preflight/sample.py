@@ -15,7 +15,7 @@ _TRIALS = 64
 
 @dataclass(frozen=True)
 class Sample:
-    """One training of each of 64 random trials, or of as many as the sweep has.
+    """A sample of a sweep's trainings: one of each of 64 random trials, or of each trial if there are fewer.
 
     Attributes:
         spec: A sweep that fits its workload.
@@ -29,7 +29,7 @@ class Sample:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
-        """Draws the trainings of a sample at random.
+        """Draws the trials of a sample at random.
 
         Raises:
             SpecError: If the workload refuses every drawn training.

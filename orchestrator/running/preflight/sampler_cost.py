@@ -9,7 +9,7 @@ _LONG = 600.0
 
 
 def sampler_warning(spec: Sweep) -> str | None:
-    """Returns a line if the sampler of a sweep keeps the driver busy for over ten minutes."""
+    """Returns a warning if the sampler would keep the driver busy for over ten minutes with drawing all trials."""
     seconds = _SECONDS.get(spec.sampler, 0.0) * spec.trials**2
     if seconds <= _LONG:
         return None

@@ -29,8 +29,8 @@ _MOST_WEIGHTS = 1_000_000
 
 
 def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
-    """Refuses a workload whose modules differ in what must be equal, whose loss cannot be computed for many trainings
-    at once, or whose labels are unknown.
+    """Refuses a workload whose modules differ in what must be equal, whose loss cannot be batched over trainings, or
+    whose labels are unknown.
 
     Looks at a few trainings of each shape at a time until the time is up, and at a few in any case. Any other error of
     the workload's code is left to the trainings, whose rows will contain it.
@@ -75,7 +75,8 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Labels some starts, and some losses at reference levels. Only for users' workloads: shipped ones are tested."""
+    """Lets a user's workload label some starts, and some losses near reference levels. Shipped workloads are not
+    checked here."""
     pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
@@ -85,8 +86,8 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Compares the first training, and the one that differs most from it, with training by plain PyTorch. Only for
-    users' workloads: shipped ones are tested."""
+    """Checks that a user's workload trains as in plain PyTorch: the first training, and the one that differs from it
+    most. Shipped workloads are not checked here."""
     first, *others = trainings
     values = first.parameters.values()
 

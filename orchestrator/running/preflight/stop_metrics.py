@@ -7,7 +7,8 @@ from attnsweep.workloads.user_code import users_code
 
 
 def check_stop_metrics(sample: Sample) -> None:
-    """Refuses `stop_when` with a metric that the workload does not measure, by measuring a start for each condition.
+    """Refuses `stop_when` conditions on metrics that the workload does not measure. Measures the start of a training
+    for each condition.
 
     Raises:
         SpecError: If `stop_when` names such a metric.

@@ -16,7 +16,7 @@ _CLUSTER_CHECKS = ("code", "clocks")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check of the doctor: `ok`, or a fault with its fix.
+    """The result of one check of `attnsweep doctor`: all is well, or a fault with its fix.
 
     Attributes:
         check: The name of the check.
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """A check that is made on each node.
+    """A check that `attnsweep doctor` makes on each node of a cluster.
 
     Attributes:
         name: The name of the check.
@@ -50,7 +50,7 @@ class NodeCheck:
     fix: str
 
     def find(self, nodes: Sequence[Node]) -> Finding:
-        """Returns the finding over all nodes that answered."""
+        """Makes this check on all nodes that answered; returns one finding for all of them."""
         faults = [
             f"{node.name}: {fault}"
             for node in nodes
@@ -64,7 +64,7 @@ class NodeCheck:
 
 
 def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
-    """Makes all checks of nodes, and returns a finding for each check.
+    """Makes all checks that concern single nodes. Returns one finding for each check.
 
     Args:
         nodes: The answers of the nodes.

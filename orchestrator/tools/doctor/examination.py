@@ -12,7 +12,7 @@ from attnsweep.workloads.registry import load_workload
 
 
 def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
-    """Checks this machine, or each node of a cluster; yields the finding of each check.
+    """Checks this machine, or each node of a cluster. Yields the finding of each check as soon as it is made.
 
     Args:
         address: The cluster; `None` for this machine, on which no Ray is started.

@@ -25,7 +25,7 @@ _TINY = {"n_steps": 20, "n_categories": 3, "n_positions": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """The facts that a node reports about itself.
+    """The facts that one node reports about itself, such as its versions and GPUs.
 
     Attributes:
         host: The node's host name.
@@ -48,7 +48,8 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Collects the facts of this process's node. Takes seconds, because it imports PyTorch and trains."""
+        """Collects the facts about the node of this process. It takes seconds, because it imports PyTorch and trains a
+        pack."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
@@ -75,7 +76,7 @@ def _with_slices(n_seen: int) -> int:
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """Trains a tiny pack and returns the error, or an empty text.
+    """Trains a tiny pack. Returns the error, or an empty text if it succeeds.
 
     A GPU is selected by its index, and becomes the current device as in a trainer with one GPU.
     """

@@ -18,7 +18,7 @@ _OWN_DEVICES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """The answer of one node, and what Ray reports about it.
+    """One node of a cluster: the facts that it reported, and what Ray reports about it.
 
     Attributes:
         name: The node's name in messages.
@@ -44,7 +44,7 @@ def this_machine() -> list[Node]:
 
 
 def nodes_of_cluster() -> list[Node]:
-    """Returns every node of the cluster that this process is connected to: the head node first, then by name."""
+    """Returns every node of the cluster that this process is connected to: the head node first, the others by name."""
     import ray.cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -101,7 +101,8 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """Returns the facts of the node that this runs on, as JSON, and an error message; one of the two is empty."""
+    """Asks a new Python process on this node for its facts. Returns them as JSON, and an error message; one of the two
+    is empty."""
     try:
         process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False

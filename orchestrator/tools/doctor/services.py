@@ -27,7 +27,7 @@ _TOKEN = "make one with ray get-auth-token --generate, and copy ~/.ray/auth_toke
 
 
 def check_versions() -> Finding:
-    """Checks that the installed libraries have the versions that attnsweep requires."""
+    """Checks that the installed libraries have versions that attnsweep accepts."""
     unmet = []
     for requirement in map(Requirement, requires("attnsweep") or ()):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
@@ -46,8 +46,8 @@ def check_versions() -> Finding:
 
 
 def check_token(address: str | None) -> Finding:
-    """Checks that a cluster requires a token and that this user keeps it secret; on this machine Ray creates a token
-    itself.
+    """Checks that a cluster requires a token, and that this user keeps the token secret. A Ray started here creates its
+    own token.
 
     Args:
         address: The cluster; `None` for this machine.
@@ -74,7 +74,7 @@ def check_token(address: str | None) -> Finding:
 
 
 def check_mlflow(uri: str | None = None) -> Finding:
-    """Checks that MLflow's store answers, or that its database can be created.
+    """Checks that MLflow's store answers or, for a database that does not exist yet, that it can be created.
 
     Args:
         uri: The URI of the store; for `None` the store that sweeps log to.
@@ -99,7 +99,7 @@ def check_mlflow(uri: str | None = None) -> Finding:
 
 
 def check_directory(place: Place) -> Finding:
-    """Checks that a sweep directory can be written; in an object store by writing an object and removing it.
+    """Checks that a sweep directory can be written. In an object store it writes an object and removes it.
 
     Args:
         place: The directory, which need not exist yet.
@@ -119,7 +119,7 @@ def check_directory(place: Place) -> Finding:
 
 
 def _lets_strangers_in(address: str) -> bool:
-    """Returns whether the cluster answers a health check without a token, from a process without this user's token."""
+    """Returns whether the cluster answers a health check of a process that has no token."""
     if address.startswith("ray://"):
         return False
     variables: Mapping[str, str] = {

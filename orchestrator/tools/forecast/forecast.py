@@ -23,16 +23,20 @@ from attnsweep.workloads.user_code import UserCode, users_code
 
 _HALF_WIDTH = 0.02
 _MOST_SEEDS = 2**14
+_WITHOUT_INTERVENTIONS = (
+    "interventions are not forecast: the steps to leave are those of trainings without; the price is for all trainings"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The forecast of a sweep: the escape times of its cases, and its price.
+    """The forecast of a sweep: when its trainings leave their start (escape times, by case), and its price.
 
     Attributes:
         sweep: The sweep's name.
         escapes: Each forecast case with its escape times.
         n_cases: The number of cases of the sweep; those above eight are not forecast.
+        leaves_out_interventions: Whether the sweep has interventions, which the forecast cases are without.
         price: The cost of the sweep.
         engine: The engine that the price applies to.
         seconds: The time that the forecast took.
@@ -41,6 +45,7 @@ class Forecast:
     sweep: str
     escapes: list[tuple[Case, EscapeForecast]]
     n_cases: int
+    leaves_out_interventions: bool
     price: Price
     engine: str
     seconds: float
@@ -50,13 +55,14 @@ class Forecast:
         return {
             "sweep": self.sweep,
             "n_cases": self.n_cases,
+            "leaves_out_interventions": self.leaves_out_interventions,
             "cases": [_case_content(*case) for case in self.escapes],
             "price": asdict(self.price) | {"engine": self.engine},
             "seconds": self.seconds,
         }
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the forecast as one line of JSON, for scripts."""
         return json.dumps(self.content(), allow_nan=False)
 
     def print(self, console: Console) -> None:
@@ -66,6 +72,8 @@ class Forecast:
             lines += _case_lines(case, escapes)
         if self.n_cases > len(self.escapes):
             lines.append(f"{self.n_cases - len(self.escapes)} more cases: choose one with --set")
+        if self.leaves_out_interventions:
+            lines.append(_WITHOUT_INTERVENTIONS)
         for line in (*lines, *_price_lines(self.price, self.engine), f"forecast in {self.seconds:.0f} s"):
             console.print(line, soft_wrap=True, markup=False)
 
@@ -73,7 +81,7 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep. Its price is stored for comparison with the run that follows; nothing else is written.
+    """Forecasts a sweep. Writes nothing but the price, which is stored for comparison with the run that follows.
 
     Args:
         spec: The sweep.
@@ -102,6 +110,7 @@ def forecast(
         sweep=spec.name,
         escapes=escapes,
         n_cases=cases.n_all,
+        leaves_out_interventions=cases.leaves_out_interventions,
         price=price,
         engine=engine,
         seconds=time.perf_counter() - started,
@@ -120,7 +129,7 @@ def _promise(price: Price) -> Promise:
 
 
 def seeds_for(share: float) -> int:
-    """Returns the least number of trainings whose 95% Wilson interval for this share is within +-0.02."""
+    """Returns the least number of trainings for which the 95% Wilson interval of this share is within ±0.02."""
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2

@@ -39,7 +39,7 @@ _REPEATS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """The estimated cost of a sweep: training time, rows and bytes.
+    """The estimated cost of a sweep: seconds of training, rows and bytes.
 
     A shape is a set of trainings that can share a pack.
 
@@ -68,7 +68,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The measured cost of one shape.
+    """The cost of the trainings of one shape, as pilot packs measured it.
 
     Attributes:
         n_trainings: The expected number of the sweep's trainings with this shape.
@@ -85,7 +85,7 @@ class _Measured:
 
 
 def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: float = _SECONDS) -> Price:
-    """Estimates the cost of a sweep from pilots: packs of two sizes for each of the four most frequent shapes.
+    """Estimates the cost of a sweep from pilot packs: two sizes of pack for each of the four most frequent shapes.
 
     Each pilot trains for some seconds, compilation excluded. Shapes that are not measured count as the average of those
     that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
@@ -132,7 +132,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
 
 
 def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
-    """Returns the seconds of all trainings of a shape, in the packs that one trainer forms from them.
+    """Estimates the seconds of all trainings of one shape, divided into packs as one trainer would.
 
     Args:
         n_trainings: The number of trainings.
@@ -180,7 +180,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains the longest pack that a pilot's time allows; returns it, the seconds of each repetition, and its steps."""
+    """Trains the longest pack that fits into a pilot's time. Returns the pack's result, the seconds of each
+    repetition, and the number of steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.
@@ -196,7 +197,7 @@ def _longest(
 
 
 def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: int) -> list[Task]:
-    """Returns the tasks of a pack with `n_lanes` lanes, shortened to `n_steps` steps."""
+    """Returns the tasks of a pilot pack with `n_lanes` trainings, shortened to `n_steps` steps."""
     tasks = []
     for lane in range(n_lanes):
         trial, replicate = lane % len(shape), lane // len(shape)
@@ -206,7 +207,7 @@ def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: 
 
 
 def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tuple[Trained, float]:
-    """Trains a pack and returns it with the sum of its `train_seconds`."""
+    """Trains a pack. Returns its result and the sum of its `train_seconds`."""
     report = trainer.start(PackOrder("forecast", tasks))
     while isinstance(report, Progress):
         report = trainer.proceed()
@@ -223,7 +224,8 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
 
 
 def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParameters:
-    """Returns the parameters with fewer steps; unchanged if the workload counts its steps in epochs."""
+    """Returns the parameters with a smaller number of steps; unchanged if the workload derives the number from
+    epochs."""
     try:
         return replace(parameters, n_steps=n_steps)
     except UserError:

@@ -10,7 +10,8 @@ import attnsweep as at
 
 
 class Model(nn.Module):
-    """A causal transformer of one block. Use any modules: attnsweep's parts, PyTorch's, or another library's."""
+    """A causal transformer of one block. Replace it by any modules: attnsweep's parts, PyTorch's, or another
+    library's."""
 
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()
@@ -29,7 +30,7 @@ class Model(nn.Module):
         return self.trace(words)[0]
 
     def attention(self, words: torch.Tensor) -> torch.Tensor:
-        """Returns the attention weights, from which the scores of heads below are computed."""
+        """Returns the attention weights, from which the heads' scores are computed."""
         return self.trace(words)[1]
 
 
@@ -40,7 +41,7 @@ def model(n_words: int = 8, n_tokens: int = 12, d_model: int = 16, layer_norm_ep
 
 
 def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draws the batch of one step, inputs and targets, from the training's own random numbers."""
+    """Draws the inputs and targets of one step's batch from the training's own random stream."""
     words = draw.integers(n_words, batch_size, n_tokens)
     before = words.roll(1, dims=1)
     # The first word has no predecessor, so its target is -100, which PyTorch's cross-entropy ignores.
@@ -49,7 +50,7 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
 
 
 def previous(weights: torch.Tensor) -> torch.Tensor:
-    """Returns the share of each head's attention on the previous token, (layer, head)."""
+    """Returns how much each head attends to the previous token, (layer, head): a mean share of attention."""
     return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean((1, 3))
 
 

@@ -18,7 +18,7 @@ _VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_workload(name: str, folder: Path) -> Path:
-    """Writes `name`.py into the folder, and returns its path.
+    """Writes the example workload to the file `name`.py in the folder; returns the file's path.
 
     Args:
         name: The name of the workload, in lower case.
@@ -48,7 +48,7 @@ def write_workload(name: str, folder: Path) -> Path:
 
 
 def next_commands(name: str) -> list[tuple[str, str]]:
-    """Returns commands to continue with after the file is written, and the purpose of each."""
+    """Returns the commands to try after the file is written, each with its purpose."""
     file, workload = f"{name}.py", f"{name}.py:{name}"
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),

@@ -16,7 +16,7 @@ from attnsweep.workloads.prepared_files import Format
 
 
 def check_out(out: Path, kind: Format[Any]) -> None:
-    """Checks that a prepared file may be written to a path, without touching it.
+    """Checks that the prepared corpus can be written to a path. Does not touch the path.
 
     Raises:
         UserError: If its folder cannot be written, or the path holds a file of another kind.
@@ -32,7 +32,7 @@ def check_out(out: Path, kind: Format[Any]) -> None:
 
 
 def write(table: pa.Table, out: Path) -> None:
-    """Writes a table as a Parquet file by an atomic rename, after its content is durable.
+    """Writes a table to a Parquet file: durably under a temporary name, then by an atomic rename.
 
     Raises:
         UserError: If the file cannot be written.
@@ -47,7 +47,7 @@ def sha256_of(file: Path) -> str:
 
 
 def rows_table(rows: int, dropped: Mapping[str, int], kept: int) -> Table:
-    """Returns a table of how many rows of a file were used, and why others were dropped."""
+    """Makes a table for the screen: the number of rows of a file that were used, and why the others were dropped."""
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("rows")
     grid.add_column(f"{rows:,}", justify="right")

@@ -18,7 +18,7 @@ from attnsweep.workloads.translation.prepared import CORPUS_FILE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """A corpus that was written to a file, with its origin, settings and report.
+    """A prepared corpus of parallel text, written to a file, with its origin, settings and report.
 
     Attributes:
         out: The file of the corpus.
@@ -36,11 +36,11 @@ class Preparation:
 
     @property
     def next_command(self) -> str:
-        """The command to continue with, a sweep that trains on the corpus."""
+        """The command to try next: a sweep that trains on the corpus."""
         return f"attnsweep run head_roles --set corpus={shlex.quote(str(self.out))}"
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the report as one line of JSON, for scripts."""
         content = {
             "corpus": str(self.out),
             "digest": self.digest,
@@ -63,7 +63,7 @@ class Preparation:
 def prepare_file(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Preparation:
-    """Prepares a file of parallel text: reads it, builds the corpus, and writes it to `out`.
+    """Prepares a corpus from a file of parallel text: reads the pairs, builds the corpus, and writes it to `out`.
 
     Args:
         file: TSV, gzipped TSV or Parquet.

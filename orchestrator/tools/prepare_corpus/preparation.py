@@ -32,7 +32,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationSettings:
-    """The settings with which a corpus is prepared: which words and sentences are kept, and which are held out.
+    """The settings for preparing a corpus: which words and sentences are kept, and which are held out.
 
     Attributes:
         min_frequency: Words rarer than this in the training part become unknown words.
@@ -67,7 +67,7 @@ class PreparationSettings:
 
 
 class BySide(NamedTuple):
-    """A pair of numbers, one for the source and one for the target language."""
+    """A pair of numbers: one for the source language, one for the target language."""
 
     source: float
     target: float
@@ -75,7 +75,7 @@ class BySide(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationReport:
-    """The counts of used and dropped rows, and statistics of the corpus.
+    """The report on a prepared corpus: counts of used and dropped rows, and statistics.
 
     Attributes:
         rows: The number of rows of the file.
@@ -96,7 +96,7 @@ class PreparationReport:
     mean_length: BySide
 
     def to_dict(self) -> dict[str, object]:
-        """Returns the report as plain values for JSON."""
+        """Returns the report on the corpus as plain values for JSON."""
         content = asdict(self)
         content["words"] = self.words._asdict()
         content["mean_length"] = self.mean_length._asdict()
@@ -121,7 +121,8 @@ class PreparedCorpus:
 
 
 def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
-    """Builds a corpus from raw pairs: drops unusable rows, splits sentences into words, makes parts and vocabularies.
+    """Builds a corpus from raw pairs of sentences: drops unusable rows, splits sentences into words, and makes parts
+    and vocabularies.
 
     Raises:
         UserError: If no row can be used, or a part or a vocabulary is empty.
@@ -160,7 +161,7 @@ def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Usable:
-    """The pairs that are kept, and the number of dropped pairs by reason.
+    """The sentence pairs that are kept, and how many pairs were dropped for each reason.
 
     Attributes:
         texts, sides: The texts (N,) and the split sentences of the source and of the target.
@@ -194,7 +195,7 @@ def _usable(raw: RawPairs, settings: PreparationSettings) -> _Usable:
 def _with_vocabulary(
     name: str, usable: _Usable, index: int, is_trained: NDArray[np.bool_], settings: PreparationSettings
 ) -> Sentences:
-    """Returns the sentences of one side, with words numbered by the vocabulary of the side's training part."""
+    """Returns the sentences of one language with numbered words. The vocabulary comes from the training part alone."""
     texts = usable.texts[index].filter(pa.array(is_trained)).to_pylist()
     words = learn_vocabulary(
         texts, "words", min_frequency=settings.min_frequency, lowercase=settings.lowercase, specials=SPECIALS
@@ -210,7 +211,7 @@ def _with_vocabulary(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> NDArray[np.int64]:
-    """Returns whether each pair is for training, validation or test, (N,).
+    """Assigns each of the N pairs to training, validation or test; returns (N,).
 
     It depends on the source sentence and the seed alone, not on the other rows of the file.
     """

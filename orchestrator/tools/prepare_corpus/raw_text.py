@@ -30,7 +30,7 @@ _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawPairs:
-    """N pairs of sentences, as bytes.
+    """N pairs of sentences as undecoded bytes.
 
     Attributes:
         names: The names of the two columns.
@@ -45,7 +45,7 @@ class RawPairs:
 
 
 def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
-    """Reads two columns of a file. The format is recognized by the content, not by the file's name.
+    """Reads two columns of a file as sentence pairs. The file's format is recognized by its content, not by its name.
 
     Args:
         path: TSV, gzipped TSV or Parquet, with text columns or with a struct `translation` of languages.
@@ -68,7 +68,7 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawRows:
-    """N rows of text, as bytes.
+    """N rows of text as undecoded bytes.
 
     Attributes:
         name: The name of the column; empty for the lines of a plain text.
@@ -82,7 +82,7 @@ class RawRows:
 
 
 def read_rows(path: Path, column: str | None) -> RawRows:
-    """Reads one column of a file, or the lines of a plain text.
+    """Reads one column of a file, or the lines of a plain text file.
 
     Args:
         path: Parquet, or with `column` a TSV with a header line, or else plain text; the latter two also gzipped.
@@ -134,7 +134,7 @@ _Read: TypeAlias = Callable[[tuple[str, ...]], tuple[list[pa.LargeBinaryArray], 
 
 
 def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
-    """Returns the names of the columns, and a function that reads some of them."""
+    """Returns the names of a TSV file's columns, and a function that reads some of these columns."""
     header, _, body = _content(path).partition(b"\n")
     try:
         names = header.decode().removesuffix("\r").split("\t")
@@ -155,7 +155,7 @@ def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
 
 
 def _lines(body: bytes) -> pa.LargeBinaryArray:
-    """Returns the lines of a text, each with its line end, which is removed when fields are trimmed."""
+    """Splits a text into lines. Each keeps its line end, which is removed later when fields are trimmed."""
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
     if body and not body.endswith(b"\n"):
         ends = np.append(ends, len(body))
@@ -166,7 +166,7 @@ def _lines(body: bytes) -> pa.LargeBinaryArray:
 
 
 def _parquet_columns(path: Path) -> tuple[list[str], _Read]:
-    """Returns the names of the columns of text, and a function that reads some of them."""
+    """Returns the names of a Parquet file's text columns, and a function that reads some of these columns."""
     schema = pq.read_schema(path)
     is_struct = _STRUCT in schema.names and pa.types.is_struct(schema.field(_STRUCT).type)
     fields = list(schema.field(_STRUCT).type if is_struct else schema)

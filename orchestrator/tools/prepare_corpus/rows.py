@@ -15,27 +15,28 @@ _NO_TEXT = r"[\p{Cc}\x{FFFD}]"
 
 
 class Reasons:
-    """The reason why each of N rows is dropped: the first one that was marked."""
+    """Records for each of N rows why the row is dropped: the first reason that was marked."""
 
     def __init__(self, n_rows: int) -> None:
         self._reasons_N = np.full(n_rows, "", dtype=object)
 
     def mark(self, name: str, mask: NDArray[np.bool_]) -> None:
-        """Drops the rows where the mask (N,) is true, except those already dropped for another reason."""
+        """Marks the rows where the mask (N,) is true as dropped for the reason `name`. An earlier reason of a row
+        stays."""
         self._reasons_N[self.kept & mask] = name
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """A mask (N,) of the rows without a reason to drop them."""
+        """A mask (N,) of the rows that no reason drops."""
         return np.asarray(self._reasons_N == "")
 
     def count(self, name: str) -> int:
-        """Returns the number of rows dropped for this reason."""
+        """Returns how many rows are dropped for the reason `name`."""
         return int((self._reasons_N == name).sum())
 
 
 def read_texts(columns: list[pa.LargeBinaryArray], reasons: Reasons) -> list[pa.LargeStringArray]:
-    """Decodes and trims the texts (N,) of each column; a text that is missing or cannot be decoded becomes empty.
+    """Decodes and trims the N texts of each column. A text that is missing or cannot be decoded becomes empty.
 
     Marks rows as `not_utf8` or `not_text` if that applies to any of their columns.
     """
@@ -48,7 +49,7 @@ def read_texts(columns: list[pa.LargeBinaryArray], reasons: Reasons) -> list[pa.
 
 
 def mark_duplicates(sides: list[Sentences], reasons: Reasons) -> None:
-    """Marks rows with the same words as an earlier row."""
+    """Marks rows with the same words as an earlier row, to be dropped."""
     rows = np.flatnonzero(reasons.kept)
     keys = np.zeros(len(rows), dtype=np.int64)
     for side in sides:
@@ -78,7 +79,8 @@ def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str,
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns pseudo-random numbers in 0..1, (N,), which depend on the sentence and the seed, not on other rows."""
+    """Returns a pseudo-random number in 0..1 for each of N sentences, which depends only on the sentence and the
+    seed."""
     texts = sentences.joined().dictionary_encode()
     share = np.array([_share_of(text, seed) for text in texts.dictionary.to_pylist()])
     share_N: NDArray[np.float64] = share[texts.indices.to_numpy()]
@@ -86,7 +88,7 @@ def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
 
 
 def unknown_share(side: Sentences, unknown: int) -> float:
-    """Returns the share of unknown words among all words of a side."""
+    """Returns the share of words outside the vocabulary among all words of one language."""
     return float((side.numbers.flatten().to_numpy() == unknown).mean())
 
 

@@ -30,7 +30,7 @@ _REASONS = ("not_utf8", "not_text", "empty", "too_long", "duplicate")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSettings:
-    """The settings with which a text is prepared: the kind of token, which rows are kept, and which are held out.
+    """The settings for preparing a text: the kind of token, which rows are kept, and which are held out.
 
     Attributes:
         unit: Whether a token is a word or a character.
@@ -63,7 +63,7 @@ class TextSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedText:
-    """A text that was prepared and written to a file, with its origin and report.
+    """A prepared text that was written to a file, with its origin and report.
 
     Attributes:
         out: The file.
@@ -77,14 +77,14 @@ class PreparedText:
 
     @property
     def next_command(self) -> str:
-        """The command to continue with, a sweep that trains on the text."""
+        """The command to try next: a sweep that trains on the text."""
         settings = {"task": "text", "corpus": str(self.out), "n_tokens": 32, "optimizer": "adam", "learning_rate": 0.01}
         settings |= {"n_steps": 500, "probe_every": 50}
         options = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         return f"attnsweep run gpt_stages {options} --trials 4 --replicates 4"
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the report as one line of JSON, for scripts."""
         content = {"corpus": str(self.out), "digest": self.text.digest, **self.facts, "next": self.next_command}
         return json.dumps(content, allow_nan=False)
 
@@ -102,7 +102,7 @@ class PreparedText:
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettings) -> PreparedText:
-    """Prepares one column of a file, or a plain text: numbers its tokens, and writes them to `out`.
+    """Prepares one column of a file, or a plain text: numbers the tokens and writes them to `out`.
 
     Args:
         file, column: As in `read_rows`.
@@ -142,7 +142,7 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rows:
-    """The kept rows of a file, as texts and as tokens.
+    """The rows of a file that are kept, as texts and as tokens.
 
     Attributes:
         texts: The rows as texts, (N,).
@@ -154,7 +154,8 @@ class _Rows:
 
 
 def _usable(raw: RawRows, settings: TextSettings) -> tuple[_Rows, NDArray[np.bool_], dict[str, int]]:
-    """Returns the kept rows, a mask (N,) of the held-out ones, and the number of dropped rows by reason."""
+    """Selects the rows that can be used. Returns them, a mask (N,) of those to hold out, and the number of dropped
+    rows by reason."""
     reasons = Reasons(len(raw.texts))
     (texts,) = read_texts([raw.texts], reasons)
     sentences = split(texts.to_pylist(), settings.unit, lowercase=settings.lowercase)

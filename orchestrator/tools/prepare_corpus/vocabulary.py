@@ -27,7 +27,7 @@ _CHUNK_ROWS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentences:
-    """N sentences of one language, as indices of their words.
+    """N sentences of one language, stored as the numbers of their words in a vocabulary.
 
     Attributes:
         words: The distinct words.
@@ -43,7 +43,8 @@ class Sentences:
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Returns each sentence's words joined by spaces, (N,): equal for sentences that a model cannot tell apart."""
+        """Joins the words of each sentence with spaces, (N,). Sentences that a model cannot tell apart give equal
+        texts."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
@@ -51,7 +52,7 @@ class Sentences:
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """Returns the same sentences, indexed by another vocabulary; words that it lacks become `unknown`."""
+        """Returns the same sentences with words numbered by another vocabulary. Words outside it become `unknown`."""
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
@@ -61,7 +62,7 @@ class Sentences:
 
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
-    """Normalizes sentences (NFC) and splits them into words or characters."""
+    """Normalizes sentences (Unicode NFC) and splits them into words or characters."""
     # `specials` is empty, so that a literal <eos> in a text is treated as text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     words = _words(tokenizer)
@@ -76,7 +77,8 @@ def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns the specials, then all words that occur `min_frequency` times, by falling frequency, then by bytes."""
+    """Returns a vocabulary: the special tokens, then all words with at least `min_frequency` occurrences, the most
+    frequent first and equally frequent ones by their bytes."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 

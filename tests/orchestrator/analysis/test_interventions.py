@@ -45,8 +45,9 @@ def test_a_pair_says_which_is_known_to_be_first() -> None:
     unknown = ((0, 0, 0), (1, 4, 1))
     found = _pair(*map(list, zip(sooner, later, tie, censored_later, censored_before, unknown, strict=True)))
     assert (found.n_pairs, found.n_with, found.n_without) == (5, 5, 3)
+    assert (found.median_with, found.median_without) == (5, 5)
     assert (found.n_sooner, found.n_later, found.ratio) == (2, 1, 2.0)
-    assert found.label == "2 [0.1, 1.2e+02]"
+    assert found.label == "2 [0.1, 118]"
 
 
 def test_pairs_of_one_kind_have_an_open_interval() -> None:
@@ -54,6 +55,7 @@ def test_pairs_of_one_kind_have_an_open_interval() -> None:
     assert (never.ratio, never.low, never.label) == (0.0, 0.0, "0 [0, 0.2]")
     always = _pair([(1, 5, 1)] * 20, [(1, 9, 0)] * 20)
     assert (always.ratio, always.high, always.label) == (None, None, "∞ [4.9, ∞]")
+    assert (never.median_with, never.median_without) == (None, 5)
     assert _pair([(1, 5, 1)], [(1, 5, 1)]).label == "-"
 
 

@@ -46,6 +46,21 @@ def test_local_goes_before_a_cluster_in_the_environment(
     assert given.startswith("attnsweep: --local: got '--trainers 8'")
 
 
+def test_commands_that_train_sweeps_have_the_same_options() -> None:
+    commands = get_group(cli.app).commands
+
+    def options(name: str) -> dict[str, object]:
+        panel = {
+            each.name: each for each in commands[name].params if getattr(each, "rich_help_panel", "") == "Resources"
+        }
+        return {str(each.opts[0]): each.default for each in panel.values()}
+
+    assert len(options("run")) == 9
+    assert options("verify") == options("run")
+    # The engine of a sweep is that of its beginning.
+    assert {*options("run")} - {*options("resume")} == {"--engine"}
+
+
 def test_each_variable_is_documented() -> None:
     variables = {str(each.envvar) for each in get_group(cli.app).commands["run"].params if each.envvar}
     assert len(variables) == 7

@@ -106,6 +106,24 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.slow
+def test_heads_that_are_held_are_not_exported(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="no safetensors: pip install 'attnsweep[safetensors]'")
+    space = {**SPEC.space, "intervention": "clamp 0:1 none 6..; scale attention 2 0..9; freeze ffn 0.."}
+    trained_sweep(tmp_path / "s", SPEC.but(space=space))
+    for step, text in ((None, "clamp 0:1 none 6.."), ("3", "scale attention 2 0..9")):
+        error = export(tmp_path / "s", "safetensors", tmp_path / "out", *(("--step", step) if step else ())).exception
+        assert isinstance(error, UserError)
+        assert str(error) == (
+            f"TRAINING_ID: got \"0/1, in which '{text}' holds at step {step or 12}\", expected a training whose heads "
+            "compute their own attention then: other libraries cannot hold them; choose a step outside with --step, or "
+            "take open_sweep(...).module(...), which holds them"
+        )
+    assert not (tmp_path / "out").exists()
+    module = open_sweep(tmp_path / "s").module("0/1")
+    assert module.attention(TOKENS)[0, :, 1].eq(0).all()  # type: ignore[operator]
+
+
+@pytest.mark.slow
 def test_a_module_of_no_hugging_face_class_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="no transformers: pip install 'attnsweep[hf]'")
     space = {"n_steps": 2, "n_categories": 3, "n_positions": 4}

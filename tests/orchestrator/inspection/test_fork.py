@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -155,6 +156,65 @@ def test_a_bisection_finds_the_first_sealed_step_and_takes_what_is_undecided_for
         assert min(found, default=10 * n_steps) == 10 * sealed
         assert [each.step for each in visits] == sorted({each.step for each in visits})
         assert len(visits) <= 1 + math.ceil(math.log2(n_steps))
+
+
+def test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_the_start(coins: SweepDirectory) -> None:
+    opened = open_sweep(str(coins.place))
+    trial = {each: int(_name(coins, each).partition("/")[0]) for each in ("coin", "start")}
+    found = opened.committors(trial["coin"], at=[0, COIN_AT + 1], n=30)
+    assert not found.differences
+    before, after = found.decided[0], found.decided[COIN_AT + 1]
+    assert before.share is not None
+    assert before.low == 0
+    assert before.share < 0.1
+    assert after.share == 1
+    assert [each.rate.share for each in found.at(COIN_AT + 1)] == [
+        float(each.recorded == "solved") for each in found.at(COIN_AT + 1)
+    ]
+    assert found.to_arrow().num_rows == 2 * 8
+    assert f"Committors(solved in trial {trial['coin']} of coin-" in repr(found)
+    assert f"data: decided {before.label} at step 0, 1.00 [" in repr(found)
+    assert opened.committors(trial["start"], at=[0], n=4).decided[0].share == 1
+
+
+def test_what_ended_before_a_step_has_the_committor_of_its_own_outcome(pairs: SweepDirectory) -> None:
+    own = records(pairs, trial=0, replicate=0)[0]["outcome"]
+    found = open_sweep(str(pairs.place)).committors(0, at=[0, 10_000], outcome=own, redraw="kick", n=2)
+    beyond = found.at(10_000)
+    assert beyond[0].rate.k == 2
+    assert [each.rate.k for each in beyond] == [2 * (each.recorded == own) for each in beyond]
+
+
+@pytest.mark.parametrize(
+    ("trial", "n", "outcome", "said"),
+    [
+        (7, 4, "solved", "trial: got '7, with 0 trainings, 0 of them failed or pruned', expected a trial with two"),
+        (0, 1, "solved", "n: got 1, expected 2 continuations or more"),
+        (0, 4, "solvd", "did you mean solved?"),
+    ],
+)
+def test_bad_input_of_committors_gets_one_sentence(
+    trial: int, n: int, outcome: str, said: str, pairs: SweepDirectory
+) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        open_sweep(str(pairs.place)).committors(trial, at=[0], outcome=outcome, redraw="kick", n=n)
+
+
+def test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights(tmp_path: Path) -> None:
+    spec = small_sweep("zero", trials=1, replicates=1)
+    values = {"optimizer": "sgd", "init_sigma": 1e-3, "learning_rate": 0.05, "n_steps": 60}
+    zero = trained_sweep(tmp_path / "s", spec.but(space={**spec.space, **values}))
+    ((own,),) = (records(zero),)
+    predicted = {
+        (step, size): fork(zero, "0/0", step=step, redraw="kick", n=6, size=size).trainings["predicted_escape_step"]
+        for step in (0, 8, own["predicted_escape_step"] + 5)
+        for size in (1e-9, 0.5)
+    }
+    of_step = {place: set(steps.to_pylist()) for place, steps in predicted.items()}
+    # A kick of nothing leaves the prediction of the start, wherever it is made; beyond the escape there is none.
+    assert [of_step[step, 1e-9] for step in (0, 8)] == [{own["predicted_escape_step"]}] * 2
+    assert [len(of_step[step, 0.5]) > 1 for step in (0, 8)] == [True, True]
+    assert of_step[own["predicted_escape_step"] + 5, 1e-9] == {None}
 
 
 def test_the_visits_of_a_bisection_share_the_errors(coins: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-VOID = frozenset({"meta", "link", "img", "br"})
+VOID = frozenset({"meta", "link", "img", "br", "input"})
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tests.fault import sweeps
 HERE = Resources(local=True)
 
 
-class _WhileWaiting(io.StringIO):
+class WhileWaiting(io.StringIO):
     """A screen: when it first says that a run waits for another, something else happens before the run looks again."""
 
     def __init__(self, happens: Callable[[], object]) -> None:
@@ -61,7 +61,7 @@ def _while_waiting(path: Path, waiting: Callable[[Console], Summary], other: Cal
         other()
 
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(waiting, Console(file=_WhileWaiting(in_between))).result()
+        return thread.submit(waiting, Console(file=WhileWaiting(in_between))).result()
 
 
 def test_trials_that_another_run_has_added_meanwhile_stay(spec: Sweep, unfinished: Path) -> None:

@@ -1,23 +1,37 @@
 """`attnsweep verify`: batches until a claim is decided, in an ordinary sweep directory."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from attnsweep.orchestrator.analysis.verdicts.verdict import read_verdict
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE, write_verdict
-from attnsweep.orchestrator.running.verifying import check_claim, read_verdict
+from attnsweep.orchestrator.running import session
+from attnsweep.orchestrator.running.preflight.claim import check_claim
+from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.running.verifying import begin, decide
 from attnsweep.orchestrator.storage.annotation import Annotation
+from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT, blocks
+from tests.orchestrator.running.test_two_resumes import WhileWaiting
 from tests.orchestrator.small_sweep import SCHEMAS
+from tests.orchestrator.storage.object_store import new_prefix
 from tests.search_spaces.test_claim import claim
+
+HERE = Resources(local=True)
 
 CLAIM = """
 claim: Few trainings are <solved> in 8 steps, from wherever they start.
@@ -72,6 +86,39 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     assert (code, "which contains another claim" in said) == (1, True)
 
 
+def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_nothing_twice(
+    tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a scheduler repeats it while its predecessor still trains."""
+    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
+    one, where = load_claim(claim_file(tmp_path, 0.4, budget=16)), tmp_path / "s"
+    begin(one, where, HERE, Console(quiet=True))
+    lock = SweepDirectory.open(where).place.lock("verify")
+
+    def others_end() -> None:
+        lock.close()
+        resume_sweep(where, HERE, Console(quiet=True), replicates=8)
+
+    screen = Console(file=WhileWaiting(others_end))
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(decide, where, HERE, screen, claim=one).result()
+    assert (found.verdict.decision, found.directory.stages) == ("supported", (4, 8))
+    assert Ledger(where).trainings().num_rows == 16
+    # Without the file it is a person's command, which is told at once.
+    with closing(SweepDirectory.open(where).place.lock("verify")), pytest.raises(TakenError):
+        resume_sweep(where, HERE, Console(quiet=True), replicates=16)
+
+
+@pytest.mark.slow
+def test_a_claim_is_decided_in_an_object_store(tmp_path: Path, no_mlflow: None, s3: str) -> None:
+    path, place = claim_file(tmp_path, 0.4, budget=8), str(new_prefix())
+    assert verify(path, "--dir", place)[0] == 6
+    code, said = verify(place, "--budget", "16")
+    assert (code, f"page {place}/{VERDICT_PAGE}" in said) == (0, True)
+    assert "supported, 16 trainings" in place_of(place).read_text(BADGE)
+    assert SweepDirectory.open(place).stages == (4, 8)
+
+
 def test_a_claim_without_rows_is_undecided(tmp_path: Path) -> None:
     one = claim(fixed={"n_steps": 8}, states=("rate(solved, small) < 0.9", "rate(solved, large) < 0.9"), budget=32)
     directory = SweepDirectory.create(tmp_path / "s", one.sweep(), {}, annotation=Annotation(claim=one))
@@ -86,12 +133,27 @@ def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp
     for state, said in (
         ("rate(sovled, small) > 0.5", "did you mean solved?"),
         ("rate(event fits, small) > 0.5", "declares no events"),
-        ("rate(solved by 900, small) > 0.5", "a statement about steps up to n_steps=8"),
-        ("median(solved, small) > 9", "a statement about steps up to n_steps=8"),
+        ("rate(solved by 900, small) > 0.5", "a step up to n_steps=8"),
+        ("median(solved, small) > 9", "a step up to n_steps=8"),
+        ("rate(role positional, small) > 0.5", "solution_3; name one of them"),
+        ("rate(role solution_2 in first, small) > 0.5", "give its number, from 0"),
+        ("median(value eval_los, small) < 9", "did you mean eval_loss?"),
     ):
         with pytest.raises(UserError) as refused:
             check_claim(claim(fixed={"n_steps": 8}, groups={"small": {"init_sigma": 0.1}}, states=(state,)))
         assert said in str(refused.value)
+
+
+def test_a_step_is_held_against_what_the_parameters_amount_to() -> None:
+    fixed = {"n_epochs": 2, "steps_per_epoch": 50}
+    state, groups = "rate(solved by STEP, small) > 0.5", {"small": {"train_length": 3}}
+    for step, is_refused in ((100, False), (101, True)):
+        one = claim(workload="formal_languages", fixed=fixed, groups=groups, states=(state.replace("STEP", str(step)),))
+        if is_refused:
+            with pytest.raises(UserError, match="a step up to n_steps=100"):
+                check_claim(one)
+        else:
+            check_claim(one)
 
 
 def test_a_forecast_trains_nothing(tmp_path: Path) -> None:
@@ -102,6 +164,7 @@ def test_a_forecast_trains_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "sweeps").exists()
 
 
+@pytest.mark.slow
 def test_the_claims_that_ship_are_about_their_workloads(tmp_path: Path) -> None:
     documented = tmp_path / "first.yaml"
     (text,) = blocks(DOCUMENTS["verify.md"], "yaml")

@@ -62,6 +62,19 @@ def test_a_prediction_is_of_the_start_whatever_became_of_the_weights() -> None:
     assert np.array_equal(predicted_escapes(PAIRS, several, ended), predicted_escapes(PAIRS, several))
 
 
+@pytest.mark.parametrize("form", ["merged", "factored"])
+def test_a_prediction_from_later_weights_counts_from_there_and_asks_for_the_loss_of_the_start(form: str) -> None:
+    several = trainings(range(4), init_sigma=1e-3 if form == "merged" else 0.05, qk=form)
+    whole = predicted_escapes(PAIRS, several)
+    # Where the loss has fallen by a part of the 1% already.
+    for step in (int(whole.min() * 0.5), int(whole.min() * 0.95)):
+        pack = Pack(PAIRS, several, extra_probe_steps=[step])
+        while pack.step < step:
+            pack.advance(step, 1)
+        later = predicted_escapes(PAIRS, several, weights=pack.parameters)
+        assert np.abs(step + later - whole).max() <= 1 + 0.03 * whole.max()
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -69,6 +82,7 @@ def test_a_prediction_is_of_the_start_whatever_became_of_the_weights() -> None:
         {"momentum": 0.9},
         {"learning_rate_schedule": "cosine"},
         {"gradient_clip_norm": 1.0},
+        {"intervention": "freeze v_NN 0..5"},
         {"init_sigma": None},
         {"init_sigma": 0.0},
         {"init_sigma": 1.0},

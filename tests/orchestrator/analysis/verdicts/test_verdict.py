@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator.analysis.verdicts.power import power
-from attnsweep.orchestrator.analysis.verdicts.verdict import Evidence, columns, together, verdict
+from attnsweep.orchestrator.analysis.verdicts.rows import columns
+from attnsweep.orchestrator.analysis.verdicts.verdict import Evidence, together, verdict
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.workloads.errors import UserError
 from tests.search_spaces.test_claim import claim
@@ -98,7 +99,7 @@ def test_events_and_steps_are_told_from_the_rows(state: str, decision: str) -> N
     one = claim(groups={"small": {"init_sigma": 0.001}}, states=(state,))
     fits = [*range(1, 49)]
     table = rows(["solved"] * 20, [], event_fits=fits, event_adds=[None] * 48)
-    assert {*columns(one)} - {"event_fits", "event_adds"} <= {*table.column_names}
+    assert {*columns(one)} - {"trial", "event_fits", "event_adds"} <= {*table.column_names}
     assert verdict(one, table, (20,)).decision == decision
 
 

@@ -82,6 +82,35 @@ def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None
     assert found.cases[0].sigmas == (0.1, 0.01, None)
 
 
+def test_cases_are_of_trainings_without_interventions() -> None:
+    space = {**SPEC.space, "qk": Categorical(("merged", "factored"))}
+    texts = (None, "kick 0.1 at 90", "freeze v_NN 0..5")
+    found = cases_of(SPEC.but(space={**space, "intervention": Categorical(texts)}), CategoryPairs())
+    assert found.leaves_out_interventions
+    assert [dict(each.chosen) for each in found.cases] == [{"qk": "merged"}, {"qk": "factored"}]
+    assert {each.parameters.intervention for each in found.cases} == {None}
+    assert not cases_of(SPEC.but(space=space), CategoryPairs()).leaves_out_interventions
+    assert cases_of(SPEC.fix({"intervention": texts[1]}), CategoryPairs()).leaves_out_interventions
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_a_forecast_says_what_it_leaves_out_and_prices_the_interventions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    texts = (None, "kick 0.1 at 90", "freeze v_NN 0..5")
+    spec = SPEC.but(
+        space={**SPEC.space, "init_sigma": 0.1, "intervention": Categorical(texts)}, sampler="grid", trials=3
+    )
+    (tmp_path / "tiny.json").write_text(spec.to_json())
+    done = CliRunner().invoke(app, ["forecast", str(tmp_path / "tiny.json"), "--seeds", "8"])
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.stdout.splitlines() if "intervention" in line]
+    assert line.startswith("interventions are not forecast: the steps to leave are those of trainings without;")
+    assert "price: 9 trainings" in done.stdout
+
+
 def test_a_price_is_that_of_the_packs_that_the_sweep_makes() -> None:
     """Packs of 64, 128 and 256 while larger ones are faster, then the rest in one, at 1 s and 1 ms a training."""
     n_packs = 4

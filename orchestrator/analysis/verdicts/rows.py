@@ -1,0 +1,194 @@
+"""What a verdict is a function of: the trainings of each group in their order, and what a statement reads of them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.analysis.roles.history import layer_names_of, role_histories
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.search_spaces.claim import Claim
+from attnsweep.search_spaces.statement import Quantity
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
+from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
+
+Row: TypeAlias = Mapping[str, Any]
+Sample: TypeAlias = NDArray[Any]
+"""One entry for each judged training of a group, in their order. For a rate, whether it is true (bool); for a median,
+the step at which it came, or the value (float): infinite where it did not come, or where there is none."""
+
+_LATEST = float(2**62)
+"""After every step of a training."""
+_UNTIL = " until"
+"""Ends the name of the column with the last step at which a role that has not come could have been confirmed."""
+_LAST_VALUES = """
+select trial, replicate, arg_max(value, step) from curves join trainings using (trial, replicate)
+where metric = ? and step >= n_steps group by all
+"""
+"""Curves hold finite values alone: a training that diverged has none at its end."""
+
+
+def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
+    """The rows of `trainings`, with all that the claim's statements read.
+
+    Raises:
+        SpecError: If no training has a metric that a statement names.
+    """
+    # Without rows a ledger has no columns of the workload's own.
+    n = ledger.trainings(columns=["replicate"]).num_rows
+    rows = ledger.trainings(columns=columns(claim) if n else [])
+    measured = [each for each in quantities(claim) if each.what in ("value", "role")]
+    if not n or not measured:
+        return rows
+    places = list(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
+    for name, values in ledger.ask(lambda connection: _columns_of(connection, claim, measured)).items():
+        rows = rows.append_column(name, pa.array(map(values.get, places), pa.float64()))
+    return rows
+
+
+def columns(claim: Claim) -> list[str]:
+    """The columns of `trainings` that a verdict on a claim needs."""
+    of = quantities(claim)
+    events = {each.name for each in of if each.what == "event"} | {
+        each.before for each in of if each.before is not None
+    }
+    parameters = {f"param_{name}" for name in (*claim.parameters, "n_steps")}
+    return [
+        *("trial", "replicate", "outcome", "stuck", "onset_step"),
+        *(f"event_{name}" for name in sorted(events)),
+        *sorted(parameters),
+    ]
+
+
+def quantities(claim: Claim) -> list[Quantity]:
+    """What the statements of a claim are about."""
+    return [each for statement in claim.statements for each in statement.quantities]
+
+
+def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
+    """The rows of each group in the order of their replicates, up to the first that has not ended.
+
+    Raises:
+        UserError: If there is a row of no group.
+    """
+    group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
+    found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
+    for row in trainings.to_pylist():
+        values = tuple(row.get(f"param_{name}") for name in claim.parameters)
+        if values not in group_of:
+            of = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
+            given = f"a training with {of}"
+            raise UserError("trainings", given=given, expected="those of the claim's groups", fix="restore the sweep")
+        found[group_of[values]][row["replicate"]] = row
+    return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in found.items()}
+
+
+def is_judged(row: Row) -> bool:
+    """Whether anything is known of how a training ended."""
+    return row["outcome"] not in UNJUDGED_OUTCOMES
+
+
+def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
+    """What a group's trainings say of a rate or a median."""
+    judged = [row for row in rows if is_judged(row)]
+    if quantity.what == "value":
+        return _values(quantity, judged)
+    steps = np.array([_step(quantity, row) for row in judged])
+    if quantity.kind == "median":
+        return steps
+    if quantity.before is not None:
+        return steps < np.array([_or_infinite(row[f"event_{quantity.before}"]) for row in judged])
+    return steps <= (_LATEST if quantity.by is None else quantity.by)
+
+
+def end(quantity: Quantity, rows: Sequence[Row]) -> float:
+    """The last step at which it could have come in a group's trainings; infinite for a value."""
+    if quantity.what == "value":
+        return np.inf
+    until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
+    return max((step for step in until if step is not None), default=float(rows[0]["param_n_steps"]))
+
+
+def _values(quantity: Quantity, judged: Sequence[Row]) -> Sample:
+    values = np.array([row[_column(quantity)] for row in judged], np.float64)
+    if quantity.side is None:
+        return np.where(np.isnan(values), np.inf, values)
+    return values > quantity.than if quantity.side == "above" else values < quantity.than
+
+
+def _step(quantity: Quantity, row: Row) -> float:
+    """The step at which it came, or from which the training's outcome held; infinite if never."""
+    if quantity.what != "outcome":
+        return _or_infinite(row[_column(quantity)])
+    is_so = row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
+    return _or_infinite(row["onset_step"] if is_so else None)
+
+
+def _or_infinite(step: float | None) -> float:
+    return np.inf if step is None else float(step)
+
+
+def _column(quantity: Quantity) -> str:
+    inside = "" if quantity.layer is None else f"_in_{quantity.layer}"
+    return f"{quantity.what}_{quantity.name}{inside}"
+
+
+_Places: TypeAlias = dict[tuple[int, int], float]
+"""Values by trial and replicate."""
+
+
+def _columns_of(
+    connection: duckdb.DuckDBPyConnection, claim: Claim, measured: Sequence[Quantity]
+) -> dict[str, _Places]:
+    found: dict[str, _Places] = {}
+    for each in measured:
+        if each.what == "value":
+            found[_column(each)] = _last_values(connection, each.name)
+        else:
+            found |= _role_steps(connection, each, layer_number(claim.workload, each.layer))
+    return found
+
+
+def _last_values(connection: duckdb.DuckDBPyConnection, metric: str) -> _Places:
+    known = [name for (name,) in connection.execute("select distinct metric from curves order by all").fetchall()]
+    if metric not in known:
+        raise no_metric(metric, known)
+    rows = connection.execute(_LAST_VALUES, [metric]).fetchall()
+    return {(trial, replicate): value for trial, replicate, value in rows}
+
+
+def no_metric(name: str, known: Sequence[str]) -> SpecError:
+    """The error for a metric that a workload does not measure."""
+    fix = did_you_mean(name, known, otherwise="name one of them")
+    return SpecError("states", given=name, expected=f"a metric: {', '.join(known)}", fix=fix)
+
+
+def layer_number(workload: str, layer: str | None) -> int | None:
+    """The number of a layer that is given by name or number; `None` for any.
+
+    Raises:
+        SpecError: For a name that the workload does not give to a layer.
+    """
+    if layer is None or layer.isdecimal():
+        return None if layer is None else int(layer)
+    names = layer_names_of(workload)
+    if layer not in names:
+        fix = did_you_mean(layer, names, otherwise="give its number, from 0")
+        raise SpecError("states", given=layer, expected=f"a layer: {', '.join((*names, 'or a number'))}", fix=fix)
+    return names.index(layer)
+
+
+def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
+    """When a role came in each training that it came in, and until when it was looked for in the others."""
+    came: _Places = {}
+    until: _Places = {}
+    for history in role_histories(connection, any_layer=layer is None):
+        if (history.layer, history.role) == (layer, quantity.name):
+            places = zip(history.trial.tolist(), history.replicate.tolist(), strict=True)
+            for place, has_come, step in zip(places, history.emerged, history.step.tolist(), strict=True):
+                (came if has_come else until)[place] = float(step)
+    return {_column(quantity): came, _column(quantity) + _UNTIL: until}

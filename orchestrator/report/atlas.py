@@ -1,0 +1,175 @@
+"""The page about many sweeps and claims: one HTML file that loads nothing, written from ledgers alone."""
+
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import duckdb
+from jinja2 import Template
+from markupsafe import Markup
+
+from attnsweep.orchestrator.analysis.labels import clipped, value_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, share_label
+from attnsweep.orchestrator.analysis.verdicts.verdict import Verdict, read_verdict, said
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.facts import OutcomeShare, outcome_shares
+from attnsweep.orchestrator.report.script import PageScript, own_script
+from attnsweep.orchestrator.report.templating import page_templates
+from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE, badge_svg
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
+from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweeps_below import sweeps_below
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
+from attnsweep.workloads.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AtlasSweep:
+    """One sweep of the atlas.
+
+    Attributes:
+        directory: The sweep.
+        n_trials, n_trainings: What its ledger has.
+        outcomes: The share of each outcome.
+        stuck: The stuck rate.
+        verdict: What its trainings say of its claim; `None` for a sweep without one, or without a training.
+    """
+
+    directory: SweepDirectory
+    n_trials: int
+    n_trainings: int
+    outcomes: tuple[OutcomeShare, ...]
+    stuck: Rate
+    verdict: Verdict | None
+
+    @property
+    def workload(self) -> str:
+        """Its workload; of a user's, the name alone."""
+        return self.directory.spec.workload.rpartition("/")[2]
+
+    @property
+    def space(self) -> dict[str, str]:
+        """What it varies: the values or the range of each parameter."""
+        spec = self.directory.spec
+        return {name: _in_words(each) for name, each in {**spec.varied(), **spec.conditional()}.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "sweep": self.directory.sweep,
+            "place": str(self.directory.place),
+            "workload": self.workload,
+            "space": self.space,
+            "trials": self.n_trials,
+            "trainings": self.n_trainings,
+            "stuck": self.stuck.as_json(),
+            "outcomes": {each.outcome: each.rate.as_json() for each in self.outcomes},
+            "claim": None if self.verdict is None else json.loads(self.verdict.to_json()),
+        }
+
+
+def _in_words(dimension: Varied | Conditional | Scalar) -> str:
+    """`0.0001 to 3`, or the values of a choice."""
+    if isinstance(dimension, Conditional):
+        return f"{_in_words(dimension.then)}, by {dimension.on}"
+    if isinstance(dimension, Categorical):
+        return ", ".join(map(value_label, dimension.choices))
+    if isinstance(dimension, Float | Int):
+        return f"{value_label(dimension.low)} to {value_label(dimension.high)}"
+    return value_label(dimension)
+
+
+def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], object]) -> list[AtlasSweep]:
+    """The sweeps in these directories and below them, by workload and name.
+
+    Args:
+        places: Sweep directories, or folders with some below them.
+        pass_over: Is told of folders that cannot be read.
+
+    Raises:
+        UserError: If there is no sweep in one of them, or one that cannot be read.
+    """
+    found: dict[str, AtlasSweep] = {}
+    for place in places:
+        below = [each for each, _ in sweeps_below(place_of(place), pass_over)]
+        if not below:
+            raise UserError(
+                "DIR",
+                given=str(place),
+                expected="a sweep directory, or a folder with some below it",
+                fix="check the path",
+            )
+        found |= {str(each): _read(SweepDirectory.open(each)) for each in below if str(each) not in found}
+    return sorted(found.values(), key=lambda each: (each.workload, each.directory.sweep))
+
+
+def _read(directory: SweepDirectory) -> AtlasSweep:
+    def counted(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+        ((n_trials, n_trainings),) = connection.execute(
+            "select count(distinct trial), count(*) from trainings"
+        ).fetchall()
+        return {
+            "n_trials": n_trials,
+            "n_trainings": n_trainings,
+            "outcomes": outcome_shares(connection, pooling(directory.spec)),
+            "stuck": stuck_rate(connection, directory.spec),
+        }
+
+    if not any(home.has_folder("trainings") for home in directory.homes):
+        nothing = Rate(0, 0, None, None)
+        return AtlasSweep(directory=directory, n_trials=0, n_trainings=0, outcomes=(), stuck=nothing, verdict=None)
+    verdict = None if directory.claim is None else read_verdict(directory, directory.claim)
+    return AtlasSweep(directory=directory, verdict=verdict, **Ledger(directory.place).ask(counted))
+
+
+def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
+    """Writes the page atomically.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
+    refuse_special(out)
+    page = _template().render(
+        sweeps=sweeps,
+        claims=[each for each in sweeps if each.verdict is not None],
+        workloads=sorted({each.workload for each in sweeps}),
+        script=_script(),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=importlib.metadata.version("attnsweep"),
+        report_of=lambda each: _link(each.directory.place, REPORT_FILE, out),
+        page_of=lambda each: _link(each.directory.place, VERDICT_PAGE, out),
+        badge=lambda verdict: Markup(badge_svg(verdict)),  # Our own drawing, which escapes its texts.
+        said=said,
+    )
+    with writing_file(out) as temporary:
+        temporary.write_bytes(page.encode("utf-8", errors="replace"))
+
+
+def _link(place: Place, name: str, out: Path) -> str | None:
+    """The way from the page to a file of a sweep's directory; `None` where there is none."""
+    if not isinstance(place, LocalFolder) or not (place.path / name).is_file():
+        return None
+    return quote(os.path.relpath(place.path / name, out.resolve().parent))
+
+
+@cache
+def _script() -> PageScript:
+    return own_script("atlas.js")
+
+
+@cache
+def _template() -> Template:
+    environment = page_templates()
+    environment.filters |= {"interval": share_label, "clip": clipped}
+    return environment.get_template("atlas.html.j2")

@@ -1,0 +1,254 @@
+"""docs/forks.md: when the outcome of a training is decided, and by what: its initialization, or the data it sees later.
+
+All trainings of one configuration are continued from several steps, with other data after the step or, where a problem
+draws nothing after its start, with a kick. The shares of outcomes that their states decide: `share_decided`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis.figures.panels import scale_shares
+from attnsweep.orchestrator.analysis.figures.style import VERMILION, group_style, house_style
+from attnsweep.orchestrator.inspection.committors import Committor, Committors, committors
+from attnsweep.orchestrator.inspection.continuation import Change
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import estimate_row
+from attnsweep.reproduction.trained import one_thread, swept
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.vocabulary import OUTCOMES
+
+OPEN_BETWEEN = 0.1, 0.9
+"""A training is open where its committor lies between these."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A configuration whose trainings are forked.
+
+    Attributes:
+        name: The problem and configuration, as the tables name it.
+        sweep: The shipped sweep.
+        values: The parameters that make it one configuration, `n_steps` among them.
+        replicates: The number of trainings.
+        steps: The steps from which they are continued.
+        n: The number of continuations of each training from each step.
+        redraw: What differs in continuations.
+        size: The size of kicks.
+    """
+
+    name: str
+    sweep: str
+    values: Mapping[str, Value]
+    replicates: int
+    steps: tuple[int, ...]
+    n: int = 10
+    redraw: Change = "data"
+    size: float = 0.01
+
+    @property
+    def folder(self) -> str:
+        """The name of the sweep and of its folder; cases that differ in kicks alone share it."""
+        return "fork_" + "_".join(self.name.lower().replace(",", "").split())
+
+    def spec(self, seed: int) -> Sweep:
+        """The sweep that trains the configuration."""
+        one = load_sweep(self.sweep).fix(dict(self.values))
+        return one.but(name=self.folder, trials=1, replicates=self.replicates, seed=seed)
+
+    @property
+    def n_steps(self) -> int:
+        """The number of steps of each training that is not solved sooner."""
+        return int(self.values["n_steps"] or 0)
+
+    @property
+    def change(self) -> str:
+        """What differs in continuations, in words."""
+        return f"kick {self.size:g}" if self.redraw == "kick" else self.redraw
+
+
+_INDUCTION: Mapping[str, Value] = {
+    "d_model": 16,
+    "init_sigma": None,
+    "layer_norm_eps": 1e-5,
+    "qk": "factored",
+    "n_steps": 350,
+}
+_FIRST: Mapping[str, Value] = {
+    "train_length": 30,
+    "attention_scale": "inv_sqrt_d",
+    "init_sigma": None,
+    "layer_norm_eps": 1e-5,
+    "learning_rate": 0.001,
+    "n_layers": 2,
+    "n_heads": 1,
+    "n_steps": 500,
+}
+_SYSTEM_P: Mapping[str, Value] = {"init_sigma": 0.3, "learning_rate": 0.01, "n_steps": 1000}
+_MODULAR: Mapping[str, Value] = {"weight_decay": 1.0, "n_steps": 1000}
+CASES = (
+    Case(
+        name="induction",
+        sweep="induction",
+        values=_INDUCTION,
+        replicates=24,
+        steps=(0, 60, 120, 180, 240),
+    ),
+    Case(
+        name="induction, merged",
+        sweep="induction",
+        values={**_INDUCTION, "qk": "merged", "n_steps": 325},
+        replicates=16,
+        steps=(0, 150),
+    ),
+    Case(name="FIRST", sweep="first_lengths", values=_FIRST, replicates=24, steps=(0, 100, 200, 300, 400)),
+    Case(
+        name="FIRST, one layer",
+        sweep="first_lengths",
+        values={**_FIRST, "n_layers": 1},
+        replicates=16,
+        steps=(0, 250),
+    ),
+    *(
+        Case(
+            name="system P",
+            sweep="quickstart",
+            values=_SYSTEM_P,
+            replicates=24,
+            steps=(0, 20, 100),
+            redraw="kick",
+            size=size,
+        )
+        for size in (0.01, 0.1, 1.0)
+    ),
+    Case(
+        name="modular addition",
+        sweep="modular_addition",
+        values=_MODULAR,
+        replicates=12,
+        steps=(0, 400),
+        n=6,
+        redraw="kick",
+    ),
+)
+Found = Sequence[tuple[Case, Committors]]
+_DRAWN = ("induction", "FIRST")
+"""The cases of which the figure shows the committors of all trainings."""
+
+
+def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[Case] = CASES) -> Comparison:
+    """Forks all trainings of some configurations at several steps, and draws their committors."""
+    found: list[tuple[Case, Committors]] = []
+    for case in cases:
+        sweep = swept(case.folder, directory, console, changed=case.spec(seed), local=True)
+        with one_thread():
+            answer = committors(
+                sweep,
+                0,
+                steps=case.steps,
+                redraw=case.redraw,
+                n=case.n,
+                size=case.size,
+                say=lambda line: console.print(line),
+            )
+        found.append((case, answer))
+    differences = [f"{case.name} {line}" for case, answer in found for line in answer.differences]
+    return Comparison(
+        title="fork-decided: when is the outcome of a training decided, and by what?",
+        source="attnsweep, docs/forks.md",
+        rows=[row for case, answer in found for row in _rows(case, answer)],
+        tables=[("Committors of all trainings, from several steps", _table(found))],
+        figures=save_figure(_figure(found), directory, "fork-decided"),
+        notes=[
+            f"The outcome is solved within the steps given. Sweep seed {seed}.",
+            "Share decided: Var(q) / (p (1 - p)) of the trainings' committors q, whose mean is p.",
+            "Open: 0.1 < q < 0.9 by the estimate k / n.",
+            *differences,
+        ],
+    )
+
+
+def _rows(case: Case, answer: Committors) -> Iterator[ComparedValue]:
+    for step, decided in answer.decided.items():
+        if decided.share is not None:
+            name = f"{case.name}, {case.change}, step {step}: share decided"
+            yield estimate_row(name, decided.share, decided.low, decided.high)
+
+
+def _table(found: Found) -> list[list[str]]:
+    lines = [["problem", "redrawn", "step", "share decided", "trainings x n", "solved", "open", "least q", "largest q"]]
+    for case, answer in found:
+        for step, decided in answer.decided.items():
+            q = [_share(committor) for committor in answer.at(step)]
+            n_open = sum(OPEN_BETWEEN[0] < each < OPEN_BETWEEN[1] for each in q)
+            ends = f"{np.mean(q):.2f}", f"{n_open} of {len(q)}", f"{min(q):.2f}", f"{max(q):.2f}"
+            lines.append([case.name, case.change, str(step), decided.label, f"{len(q)} x {answer.n}", *ends])
+    return lines
+
+
+def _share(committor: Committor) -> float:
+    return committor.rate.k / committor.rate.n
+
+
+@house_style()
+def _figure(found: Found) -> Figure:
+    """The committors of all trainings of two cases against the step, and the shares decided of all that draw data."""
+    drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
+    figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
+    *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
+    for panel, (case, answer) in zip(panels, drawn, strict=True):
+        _draw_committors(panel, case, answer)
+        panel.set_ylabel("P(solved | its state at the step)" if panel is panels[0] else "")
+    with_data = [(case, answer) for case, answer in found if case.redraw == "data"]
+    for number, (case, answer) in enumerate(with_data):
+        _draw_decided(last, case, answer, number)
+    last.set_title("share of the outcome decided")
+    last.set_xlabel("share of the steps taken")
+    last.legend()
+    return figure
+
+
+def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
+    """A line for each training, which ends at its own outcome."""
+    of_training: dict[int, list[Committor]] = {}
+    for committor in answer.committors:
+        of_training.setdefault(committor.replicate, []).append(committor)
+    for several in of_training.values():
+        is_solved = several[0].recorded == answer.outcome
+        steps, q = [*(each.step for each in several), case.n_steps], [*map(_share, several), float(is_solved)]
+        panel.plot(steps, q, color=OUTCOMES["solved"].colour if is_solved else VERMILION, alpha=0.6, linewidth=1.0)
+    for label, colour in (("solved itself", OUTCOMES["solved"].colour), ("not solved", VERMILION)):
+        panel.plot([], [], color=colour, label=label)
+    scale_shares(panel)
+    panel.set_title(f"{case.name}, {len(of_training)} trainings")
+    panel.set_xlabel("optimizer step")
+    panel.legend()
+
+
+def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
+    """The share decided at each step, with its intervals."""
+    colour, dashes, marker = group_style(number)
+    shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
+    middle = np.array([each.share for _, each in shares])
+    bounds = np.array([[each.low, each.high] for _, each in shares]).reshape(-1, 2).T
+    # Beside each other where two cases have the same step.
+    x = np.array([step for step, _ in shares]) + 0.012 * number
+    panel.errorbar(
+        x,
+        middle,
+        np.abs(bounds - middle),
+        label=case.name,
+        color=colour,
+        linestyle=dashes,
+        marker=marker,
+        markersize=4,
+        elinewidth=0.8,
+    )
+    scale_shares(panel)
