@@ -80,7 +80,7 @@ def test_strings_are_encoded_and_columns_put_in_order() -> None:
         ),
         (
             lambda rows: rows.set_column(3, "trial", pc.cast(rows["trial"], pa.int64())),
-            "trial: got int64, expected int32",
+            "trial: got the type int64, expected the type int32",
         ),
         (
             lambda rows: rows.set_column(0, "sweep", pa.nulls(1, pa.string())),
