@@ -57,7 +57,7 @@ def import_extra(module: str, extra: str, subject: str) -> Any:
     except ImportError as error:
         raise UserError(
             subject,
-            given=f"no library {module.partition('.')[0]} ({error})",
-            expected="the library to be installed",
-            fix=f"pip install 'attnsweep[{extra}]'",
+            given=f"the library {module.partition('.')[0]} cannot be imported ({error})",
+            expected="an installed library",
+            fix=f"install it with: pip install 'attnsweep[{extra}]'",
         ) from error

@@ -57,11 +57,14 @@ class Reproduction:
         for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
             if is_given and not has_it:
                 raise UserError(
-                    option, given=self.name, expected=f"a reproduction that has {option}", fix=f"leave out {option}"
+                    option,
+                    given=self.name,
+                    expected=f"a reproduction that has the option {option}",
+                    fix=f"leave out {option}",
                 )
         if full and corpus is not None:
             raise UserError(
-                "--corpus", given=corpus, expected="no --full beside it", fix="leave out --full or --corpus"
+                "--corpus", given=corpus, expected="--corpus without --full", fix="leave out --full or --corpus"
             )
         if corpus is not None:
             return replace(self, function=self.of_corpus, sweep="", corpus=corpus)

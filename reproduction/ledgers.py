@@ -52,11 +52,14 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
     sweep = SweepDirectory.open(source)
     if sweep.code or not (sweep.finished if trials is None else _have_ended(sweep, trials)):
         raise UserError(
-            "SWEEP", given=str(source), expected="a finished sweep of a shipped workload", fix="resume the sweep"
+            "SWEEP",
+            given=str(source),
+            expected="a finished sweep of a shipped workload",
+            fix="finish the sweep with: attnsweep resume",
         )
     if target.exists():
         raise UserError(
-            "TARGET", given=str(target), expected="a new directory", fix="remove it, or name another directory"
+            "TARGET", given=str(target), expected="a new directory", fix="remove the directory, or choose another one"
         )
     spec = sweep.spec if trials is None else sweep.spec.but(trials=trials)
     named = {name: Path(str(value)).name for name, value in spec.fixed().items() if value in sweep.files}

@@ -60,7 +60,10 @@ def swept(
         stored = SweepDirectory.open(path)
         if not is_same_but_for_seed(stored.spec, spec):
             raise UserError(
-                "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
+                "--dir",
+                given=str(path),
+                expected=f"a directory of the sweep {name} in its shipped form",
+                fix="choose another --dir",
             )
         if stored.finished:
             return stored

@@ -37,7 +37,8 @@ class BatchedTPESampler(TPESampler):
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
         if not self._models:
-            # Only trials before the first model use the random sampler, and seeding it takes as long as a draw.
+            # The random sampler is used only before the first model exists, and seeding it takes as long as a draw, so
+            # it is not seeded later.
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

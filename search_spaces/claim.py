@@ -55,14 +55,20 @@ class Claim(SpecModel):
         self.sweep()
         if self.budget < self.batch * len(self.groups):
             expected = f"at least batch={self.batch} for each of the {len(self.groups)} groups"
-            raise SpecError("budget", given=self.budget, expected=expected, fix="raise budget, or lower batch")
+            raise SpecError(
+                "budget", given=self.budget, expected=expected, fix="raise the field budget, or lower the field batch"
+            )
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
             fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
-            raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
+            groups = ", ".join(self.groups)
+            raise SpecError("states", given=group, expected=f"one of the groups: {groups}", fix=fix)
         for group in sorted({*self.groups} - used):
             raise SpecError(
-                f"groups.{group}", given="no statement about it", expected="at least one", fix="remove the group"
+                f"groups.{group}",
+                given="a group without a statement",
+                expected="at least one statement about each group",
+                fix="remove the group, or add a statement",
             )
         return self
 
@@ -117,16 +123,21 @@ class Claim(SpecModel):
         names = self.parameters
         for group, values in self.groups.items():
             if sorted(values) != names:
+                other_parameters = ", ".join(names)
+                own_parameters = ", ".join(sorted(values))
                 raise SpecError(
                     f"groups.{group}",
-                    given=", ".join(sorted(values)) or "no parameter",
-                    expected=f"the parameters of the other groups: {', '.join(names) or 'none'}",
-                    fix="give each parameter in every group, or in `fixed`",
+                    given=own_parameters or "no parameter",
+                    expected=f"the parameters of the other groups: {other_parameters or 'none'}",
+                    fix="give each parameter in every group, or in the field `fixed`",
                 )
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
         if len(set(rows)) < len(rows):
             raise SpecError(
-                "groups", given="two with the same values", expected="groups that differ", fix="remove one of the two"
+                "groups",
+                given="two groups with the same values",
+                expected="groups with different values",
+                fix="remove one of the groups",
             )
         if len(names) > 1:
             return {", ".join(names): Zip(rows)}
@@ -144,9 +155,9 @@ def load_claim(path: Path) -> Claim:
         fields = read_yaml(text)
         given = json.dumps({"name": path.stem} | fields if isinstance(fields, dict) else fields)
     except (ValueError, TypeError) as error:
-        # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
+        # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
         raise UserError(
-            "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the file ({error})"
+            "CLAIM", given=str(path), expected="a YAML file with a claim", fix=f"correct the file ({error})"
         ) from error
     try:
         claim = Claim.model_validate_json(given)

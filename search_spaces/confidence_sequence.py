@@ -20,7 +20,8 @@ confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the sa
 import functools
 import math
 
-# scipy is imported where it is used: its half a second would delay the start of every sweep.
+# scipy is imported inside functions, because its import takes half a second, which would delay the start of every
+# sweep.
 
 ERROR_RATE = 0.05
 _PRIOR = 0.5

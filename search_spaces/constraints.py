@@ -42,7 +42,9 @@ def read_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
     constraints = tuple(map(_constraint, texts))
     for index, text in enumerate(texts):
         if text in texts[:index]:
-            raise SpecError("constraints", given=text, expected="each constraint once", fix="remove one of the two")
+            raise SpecError(
+                "constraints", given=text, expected="each constraint once", fix="remove the repeated constraint"
+            )
     return constraints
 
 

@@ -46,11 +46,12 @@ class Positional(SpecModel):
         twice = next((name for name in named if name in fields), None)
         if len(values) > len(self.positional) or twice is not None:
             names = ", ".join(self.positional)
+            arguments = ", ".join(f"{name}=..." for name in self.positional)
             raise SpecError(
                 twice or type(self).__name__,
                 given=f"{len(values)} values by position" + (f" and {twice}={fields[twice]!r}" if twice else ""),
-                expected=f"{names} by position or by name, all other fields by name",
-                fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in self.positional)})",
+                expected=f"the fields {names} by position or by name, and all other fields by name",
+                fix=f"write {type(self).__name__}({arguments})",
             )
         super().__init__(**named, **fields)
 
@@ -219,7 +220,7 @@ Varied: TypeAlias = Categorical | Float | Int
 
 def _check_order(dimension: _R, low: float, high: float) -> _R:
     if not low <= high:
-        raise SpecError("low", given=low, expected=f"at most high={high:g}", fix="swap low and high")
+        raise SpecError("low", given=low, expected=f"at most high={high:g}", fix="exchange low and high")
     if dimension.log and low <= 0:
-        raise SpecError("low", given=low, expected="a value > 0 with log=True", fix="raise low, or drop log")
+        raise SpecError("low", given=low, expected="low > 0, because log=True", fix="raise low, or remove log")
     return dimension

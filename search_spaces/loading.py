@@ -33,7 +33,10 @@ def load_sweep(reference: str) -> Sweep:
         module = load_module(path)
         if not hasattr(module, "sweep"):
             raise SpecError(
-                reference, given="no function sweep()", expected="a function sweep()", fix="define sweep() -> Sweep"
+                reference,
+                given="a file without a function sweep()",
+                expected="a Python file that defines the function sweep()",
+                fix="add to the file: def sweep() -> Sweep",
             )
         sweep = _made_by(module.sweep, reference)
         return sweep.but(workload=beside(sweep.workload, path))
@@ -42,11 +45,12 @@ def load_sweep(reference: str) -> Sweep:
     if path.suffix in (".yaml", ".yml"):
         sweep = _written(path)
         return sweep.but(workload=beside(sweep.workload, path))
+    shipped = ", ".join(shipped_names())
     raise UserError(
         "SPEC",
         given=reference,
-        expected=f"one of {', '.join(shipped_names())}; a Python file with sweep(); a YAML file; or a sweep.json",
-        fix=did_you_mean(reference, shipped_names(), otherwise="see `attnsweep specs`"),
+        expected=f"a Python file with a function sweep(), a YAML file, a sweep.json, or a shipped sweep: {shipped}",
+        fix=did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs"),
     )
 
 
@@ -69,7 +73,10 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, value
     except RecursionError as error:
         raise SpecError(
-            name, given=value, expected="a number, a text, true, false or null", fix="correct the value"
+            name,
+            given=value,
+            expected="a number, a text, true, false or null",
+            fix="give a value of one of these types",
         ) from error
 
 
@@ -78,7 +85,9 @@ def _made_by(function: object, reference: str) -> Sweep:
     with users_code(subject, "a function without arguments that returns an attnsweep.Sweep", "correct it"):
         sweep = function() if callable(function) else function
     if not isinstance(sweep, Sweep):
-        raise SpecError(subject, given=sweep, expected="an attnsweep.Sweep", fix="return a Sweep from it")
+        raise SpecError(
+            subject, given=sweep, expected="a function that returns an attnsweep.Sweep", fix="return a Sweep"
+        )
     return sweep
 
 
@@ -95,9 +104,9 @@ def _written(path: Path) -> Sweep:
     try:
         return Sweep.from_json(json.dumps(read_yaml(given_file(path, "SPEC", "a YAML file").read_text())))
     except (OSError, ValueError, TypeError) as error:
-        # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
+        # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
         raise UserError(
-            "SPEC", given=str(path), expected="a sweep as YAML", fix=f"correct the file ({error})"
+            "SPEC", given=str(path), expected="a YAML file with a sweep", fix=f"correct the file ({error})"
         ) from error
 
 

@@ -103,7 +103,7 @@ def _tag(given: object) -> str:
     return _SEVERAL if isinstance(given, tuple) else _ONE
 
 
-# The tags of the union are blank because `first_mistake` leaves blank tags out of errors.
+# The tags of the union are blank strings, because `first_mistake` leaves blank tags out of error texts.
 _ONE, _SEVERAL = "", " "
 _Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
 Objective: TypeAlias = Annotated[

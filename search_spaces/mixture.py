@@ -55,7 +55,7 @@ class Mixture:
             if kernel.step != 0.0:
                 self._column_of[name] = lru_cache(_MOST_VALUES)(_integer_column(kernel))
                 continue
-            # Coordinates are relative to the middle of the range, which keeps the squares small.
+            # Coordinates are relative to the middle of the parameter's range, which keeps their squares small.
             middle = (low + high) / 2
             self._scale_of[name] = _scale(middle, is_log=kernel.is_log)
             mu_K, precision_K = kernel.mu - middle, kernel.sigma**-2.0
@@ -120,7 +120,7 @@ class Mixture:
 
 def _choice(weights_PV: _Floats, quantile_P: _Floats) -> _Floats:
     cumulated_PV = np.cumsum(weights_PV, axis=1)
-    # The last cumulated weight is 1 up to rounding, so it is not compared.
+    # The last cumulated weight is 1 up to rounding, so it is not compared with the quantile.
     chosen_P: _Floats = np.sum(cumulated_PV[:, :-1] < quantile_P[:, None], axis=1).astype(np.float64)
     return chosen_P
 

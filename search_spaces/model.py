@@ -14,17 +14,19 @@ _QUOTED = re.compile("'([^']*)'")
 class SpecModel(BaseModel):
     """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
 
-    if not TYPE_CHECKING:  # Type checkers must not see `__init__`: they derive a subclass's signature from its fields.
+    # Type checkers must not see this `__init__`, so that they derive a subclass's signature from its fields.
+    if not TYPE_CHECKING:
 
         def __init__(self, *values: Any, **fields: Any) -> None:
             if values:
                 fields_of = type(self).model_fields
                 names = [name for name, field in fields_of.items() if field.is_required()] or [*fields_of][1:]
+                arguments = ", ".join(f"{name}=..." for name in names)
                 raise SpecError(
                     type(self).__name__,
                     given=f"{len(values)} value{'' if len(values) == 1 else 's'} by position",
-                    expected="all fields by name",
-                    fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in names)})",
+                    expected="a keyword argument for every field",
+                    fix=f"write {type(self).__name__}({arguments})",
                 )
             super().__init__(**fields)
 
@@ -47,9 +49,11 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
         fields: The names of all valid fields, from which the fix suggests the nearest.
     """
     mistakes = error.errors(include_url=False)
-    # A misspelled required field is also reported as missing; "no such field" is the more useful of the two mistakes.
+    # Pydantic reports a misspelled required field as two mistakes: as an unknown field and as a missing field. The
+    # unknown field is shown, because it is more useful.
     first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    # The tags of unions that users never write are blank strings (`measured._SEVERAL`): they are not printed.
+    # Unions have tags that users never write. These tags are blank strings (`measured._SEVERAL`), and blank parts of
+    # the place are not printed.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (

@@ -63,12 +63,12 @@ class _Sequence(SweepQMCSampler):
     def point(self, number: int) -> dict[str, Any]:
         """Returns the values of point `number` by parameter name. A number below the last restarts the sequence."""
         self._at = number
-        # Study and trial are not needed: only the overridden `_sample_qmc` would use them.
+        # Only Optuna's own `_sample_qmc` would use the study and the trial, and this class overrides that method.
         return self.sample_relative(None, None, self._distributions)  # type: ignore[arg-type]
 
     def _sample_qmc(self, study: object, search_space: Mapping[str, object]) -> NDArray[np.float64]:
         del study
-        # Imported here because SciPy takes a second to import.
+        # SciPy is imported here because its import takes a second.
         from scipy.stats.qmc import Sobol
 
         if self._engine is None or self._engine.num_generated > self._at:

@@ -50,13 +50,14 @@ def objective_value(
         return _quantile(steps, objective.quantile)
     worst = WORST_LOSS
     if objective.direction == "maximize":
-        # A training that diverged with a finite loss might otherwise be among the best.
+        # A training that diverged gets the worst loss, because its recorded finite loss might otherwise be among the
+        # best.
         loss = [None if label == "diverged" else value for value, label in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
     return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:
-    # The quantile is an order statistic, because interpolating towards the worst value would make up values that no
-    # training had. NumPy's method `inverted_cdf` is the same, but takes a hundred times as long for a few numbers.
+    # The quantile is an order statistic, because interpolation would give losses that no training had. NumPy's method
+    # `inverted_cdf` gives the same, but takes a hundred times as long for a few numbers.
     return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

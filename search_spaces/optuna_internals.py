@@ -17,21 +17,21 @@ try:
     from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
     for _name in ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
-        # `JsonCmaEsSampler` overrides these methods, so they must exist.
+        # The check fails if Optuna lacks a method that `JsonCmaEsSampler` overrides.
         getattr(optuna.samplers.CmaEsSampler, _name)
-    # `numbered_draws._Sequence` overrides this method, so it must exist.
+    # The check fails if Optuna lacks the method that `numbered_draws._Sequence` overrides.
     optuna.samplers.QMCSampler._sample_qmc  # noqa: B018
-    # `InformedStudy` overrides this method, so it must exist.
+    # The check fails if Optuna lacks the method that `InformedStudy` overrides.
     optuna.Study._get_trials  # noqa: B018
     for _name in ("_sample", "_build_parzen_estimator", "_compare"):
-        # `BatchedTPESampler` overrides or calls these methods, so they must exist.
+        # The check fails if Optuna lacks a method that `BatchedTPESampler` overrides or calls.
         getattr(optuna.samplers.TPESampler, _name)
 except (ImportError, AttributeError) as error:
     raise UserError(
         "optuna",
-        given=f"version {version('optuna')}",
-        expected=f"version {TESTED}, with which attnsweep was tested ({error})",
-        fix=f"pip install 'optuna=={TESTED}.*'",
+        given=f"Optuna version {version('optuna')}",
+        expected=f"Optuna version {TESTED}, which attnsweep was tested with ({error})",
+        fix=f"install the tested version with: pip install 'optuna=={TESTED}.*'",
     ) from error
 
 __all__ = ["SearchSpaceTransform", "constraint_attribute", "kernels_of", "log_gauss_mass", "split_trials"]

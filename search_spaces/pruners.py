@@ -93,10 +93,11 @@ def _read(given: object) -> object:
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}
     kind = arguments.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
+        kinds = ", ".join(_KINDS)
         raise SpecError(
             "pruner",
             given=kind if isinstance(kind, str) else given,
-            expected=f"one of {', '.join(_KINDS)}, by name or as a pruner of attnsweep",
+            expected=f"a pruner of attnsweep, or the name of a pruner: {kinds}",
             fix=did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md'),
         )
     return _KINDS[kind].model_validate(arguments)
@@ -131,6 +132,6 @@ def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
             f"pruner.{pruner.kind}",
             given=given,
             expected="arguments that Optuna accepts",
-            fix=f"correct them ({error})",
+            fix=f"correct the pruner's arguments ({error})",
         ) from error
     return optuna_pruner

@@ -76,7 +76,7 @@ class _Space:
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
-        # Optuna draws nothing for a parameter that has one value.
+        # Optuna makes no random draw for a parameter that has only one value, so neither does this class.
         varied = {name: distribution for name, distribution in distributions.items() if not distribution.single()}
         self._single = {
             name: _only_value(distribution) for name, distribution in distributions.items() if distribution.single()
@@ -93,7 +93,7 @@ class _Space:
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Returns the values as the Optuna study stores them."""
         values = {**drawn, **self._single}
-        # Optuna's internal form may round a value, so each is converted to it and back.
+        # Optuna's internal form may round a value, so each value is converted to the internal form and back.
         return {
             name: distribution.to_external_repr(distribution.to_internal_repr(values[name]))
             for name, distribution in self.distributions.items()

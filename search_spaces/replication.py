@@ -37,7 +37,12 @@ class Sequential(SpecModel):
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
         if self.at_most < self.batch:
-            raise SpecError("at_most", given=self.at_most, expected=f"at least batch={self.batch}", fix="raise at_most")
+            raise SpecError(
+                "at_most",
+                given=self.at_most,
+                expected=f"a number that is at least batch={self.batch}",
+                fix="raise the field at_most",
+            )
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
@@ -58,7 +63,7 @@ def _check(value: object) -> object:
     if isinstance(value, Mapping):
         return Sequential.model_validate(value)
     if type(value) is not int:
-        raise ValueError("a whole number, or a Sequential")
+        raise ValueError("a whole number of replicates, or a Sequential")
     if value < 1:
         raise ValueError("greater than or equal to 1")
     if value > _MOST:

@@ -77,15 +77,15 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":
-            # Trial 0 is drawn at random, before the sequence begins, from the same seed as the sequence.
+            # Trial 0 is drawn at random, before the Sobol sequence begins, from the same seed as the sequence.
             return SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
-            # Imported here because SciPy, which the module needs, takes a second to import.
+            # The module is imported here because it needs SciPy, whose import takes a second.
             from attnsweep.search_spaces.cma_es import warm_cma_es
 
             return warm_cma_es(seed, distributions(sweep), earlier)
         case "boundary":
-            # Imported here because scikit-learn, which the module needs, takes seconds to import.
+            # The module is imported here because it needs scikit-learn, whose import takes seconds.
             from attnsweep.search_spaces.boundary import BoundarySampler
 
             return BoundarySampler(

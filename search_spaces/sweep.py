@@ -55,7 +55,7 @@ def _dimension(name: object, given: object) -> object:
         subject = f"space.{name}.{error.subject}"
         raise SpecError(subject, given=error.given, expected=error.expected, fix=error.fix) from None
     except ValidationError:
-        # Pydantic's error already names the parameter.
+        # Pydantic's error already names the parameter, so the value is left for Pydantic to refuse.
         return given
 
 
@@ -98,8 +98,8 @@ class Sweep(SpecModel):
     constraints: Annotated[
         tuple[str, ...], Strict(False), BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
     ] = Field(default=(), exclude_if=lambda texts: not texts)
-    # Fields with `exclude_if` are left out of the JSON at their default, so that specs of earlier versions keep their
-    # sha256.
+    # Fields with `exclude_if` are left out of the JSON at their default, so that specs of earlier versions, which lack
+    # these fields, keep their sha256.
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
     )
@@ -115,7 +115,10 @@ class Sweep(SpecModel):
         for index, label in enumerate(labels):
             if label in labels[:index]:
                 raise SpecError(
-                    "objective", given=f"{label} twice", expected="each objective once", fix="remove one of the two"
+                    "objective",
+                    given=f"the objective {label}, given twice",
+                    expected="each objective once",
+                    fix="remove the repeated objective",
                 )
         read_constraints(self.constraints)
         return self
@@ -249,20 +252,30 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
     parameters = zipped_names(key)
     if len(parameters) < 2:
         fix = f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)'
-        raise SpecError(f"space.{key}", given="a Zip", expected="the names of two or more parameters", fix=fix)
+        raise SpecError(
+            f"space.{key}",
+            given="a Zip for a single parameter",
+            expected="a Zip whose key has the names of two or more parameters",
+            fix=fix,
+        )
     for name in parameters:
         if names.count(name) > 1:
             fix = "remove it from one of the two"
             given = f"a place in the Zip of {key} and another in the space"
-            raise SpecError(name, given=given, expected="each parameter in one place", fix=fix)
+            raise SpecError(name, given=given, expected="each parameter in one place of the sweep only", fix=fix)
     for index, row in enumerate(zipped.rows):
         if len(row) != len(parameters):
             expected = f"{len(parameters)} values, for {', '.join(parameters)}"
             raise SpecError(
-                f"space.{key}.rows", given=list(row), expected=expected, fix="give one value for each parameter"
+                f"space.{key}.rows",
+                given=list(row),
+                expected=expected,
+                fix="give one value in the row for each parameter",
             )
         if row in zipped.rows[:index]:
-            raise SpecError(f"space.{key}.rows", given=list(row), expected="each row once", fix="remove one of the two")
+            raise SpecError(
+                f"space.{key}.rows", given=list(row), expected="each row once", fix="remove the repeated row"
+            )
 
 
 def sha256_of(spec: object) -> str:

@@ -48,7 +48,8 @@ def check_sweep(
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
-    # Interventions are checked now because one after the last step would otherwise be refused trial by trial.
+    # Interventions are checked when the sweep is made. An intervention after the last step would otherwise be refused
+    # trial by trial.
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", objective) for objective in sweep.objectives]
@@ -83,31 +84,35 @@ def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_
     known = (*(name for name, kind in with_own(own).items() if kind.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
-        raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)
+        outcomes = ", ".join(known)
+        raise SpecError(subject, given=outcome, expected=f"an outcome of the workload: {outcomes}", fix=fix)
 
 
 def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
     if sweep.sampler not in SEVERAL_GOALS:
+        samplers = ", ".join(SEVERAL_GOALS)
         raise SpecError(
             "sampler",
-            given=f"{sweep.sampler} with {goals}",
-            expected=f"a sampler that supports them: {', '.join(SEVERAL_GOALS)}",
+            given=f"the sampler {sweep.sampler} with {goals}",
+            expected=f"a sampler that supports several objectives and constraints: {samplers}",
             fix=f"use sampler=tpe, or {other_fix}",
         )
     if sweep.pruner is not None:
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner.kind} with {goals}",
-            expected="no pruner: every pruner compares trials by one objective alone",
-            fix=f"drop the pruner, or {other_fix}",
+            given=f"the pruner {sweep.pruner.kind} with {goals}",
+            expected="a sweep without a pruner, because pruners compare trials by a single objective",
+            fix=f"remove the pruner, or {other_fix}",
         )
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
     for index, choice in enumerate(choices):
-        # Like Optuna, this takes 1, 1.0 and True for equal.
+        # Like Optuna, the comparison treats 1, 1.0 and True as equal.
         if choice in choices[:index]:
-            raise SpecError(f"{name}.choices", given=choice, expected="each value once", fix="remove one of the two")
+            raise SpecError(
+                f"{name}.choices", given=choice, expected="each choice once", fix="remove the repeated choice"
+            )
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
@@ -136,7 +141,7 @@ def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: 
             f"{name}.on",
             given=condition.on,
             expected="a parameter of the search space that is not itself conditional",
-            fix=f"add {condition.on} to the space, or drop the condition",
+            fix=f"add the parameter {condition.on} to the search space, or remove the condition",
         )
     for value in condition.among:
         declared[condition.on].accept(value)
@@ -146,39 +151,43 @@ def _check_grid(sweep: Sweep) -> None:
     for name in sweep.conditional():
         raise SpecError(
             name,
-            given="a conditional dimension",
-            expected="no conditional parameters under sampler=grid",
-            fix="use sampler=random or tpe, or one sweep per branch",
+            given="a conditional parameter under sampler=grid",
+            expected="only unconditional parameters under sampler=grid",
+            fix="use sampler=random or sampler=tpe, or run one sweep for each branch of the condition",
         )
     for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float | Int) and dimension.points is None:
             raise SpecError(
                 f"{name}.points",
                 given=None,
-                expected="the number of values on the axis, for sampler=grid",
+                expected="the number of values on this parameter's axis, which sampler=grid needs",
                 fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
     for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             ends = f"{dimension.low:g} to {dimension.high:g}"
             raise SpecError(
-                name, given=ends, expected="ends whose ratio a float can hold", fix="make the range narrower"
+                name,
+                given=ends,
+                expected="a range whose ends have a ratio that a float can represent",
+                fix="make the range narrower",
             )
-    # `points` is counted, although points of an Int may coincide, because the axes may be too long to build.
+    # The product counts all `points` of an axis, although points of an Int may coincide, because building the axes may
+    # take too much memory.
     n_points = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
     if n_points > _MOST_POINTS:
         raise SpecError(
             "space",
             given=f"a grid of {n_points:,} points",
-            expected=f"at most {_MOST_POINTS:,} points",
-            fix="lower points on some axis, or use sampler=random or qmc",
+            expected=f"a grid of at most {_MOST_POINTS:,} points",
+            fix="lower the field points of a parameter, or use sampler=random or sampler=qmc",
         )
     if sweep.trials > grid_size(sweep):
         raise SpecError(
             "trials",
             given=sweep.trials,
-            expected=f"1..{grid_size(sweep)} (the points of the grid)",
-            fix="lower trials, or add points",
+            expected=f"1 to {grid_size(sweep)} trials, because the grid has {grid_size(sweep)} points",
+            fix="lower the number of trials, or add points to the grid",
         )
 
 
@@ -192,14 +201,15 @@ def _check_boundary(sweep: Sweep) -> None:
         raise SpecError(
             "objective",
             given=objective.kind,
-            expected="a rate under sampler=boundary, which looks for where it is one half",
+            expected="a rate as the objective, because sampler=boundary looks for where a rate is one half",
             fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
+        varied = ", ".join(sweep.varied())
         raise SpecError(
             "space",
-            given=", ".join(sweep.varied()) or "nothing that varies",
-            expected="an unconditional Float or Int under sampler=boundary, along which the boundary is crossed",
+            given=varied or "no varied parameter",
+            expected="an unconditional Float or Int parameter, along which sampler=boundary can cross the boundary",
             fix="add such a parameter, or use sampler=random",
         )
 
@@ -209,14 +219,14 @@ def _check_pruned(sweep: Sweep) -> None:
     if isinstance(objective, OnsetQuantile):
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
-            expected="an objective that is known before a training ends",
-            fix="write objective=LossQuantile(), or drop the pruner",
+            given=f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            expected="an objective whose value is known before a training ends",
+            fix="write objective=LossQuantile(), or remove the pruner",
         )
     if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            given=f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
             " step 512, 12% to 25% were solved later), so pruning would bias the rate",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",
@@ -224,16 +234,16 @@ def _check_pruned(sweep: Sweep) -> None:
     if isinstance(sweep.replicates, Sequential):
         raise SpecError(
             "replicates",
-            given="a Sequential",
-            expected="a number under a pruner, which compares values over the same number of trainings",
-            fix="write replicates=8, or drop the pruner",
+            given="a Sequential under a pruner",
+            expected="a fixed number of replicates, because a pruner compares values over equal numbers of trainings",
+            fix="write for example replicates=8, or remove the pruner",
         )
     if sweep.sampler == "boundary":
         raise SpecError(
             "sampler",
             given=sweep.sampler,
-            expected="another sampler under a pruner: the boundary is estimated from trials that ran to their end",
-            fix="use sampler=tpe, or drop the pruner",
+            expected="another sampler, because sampler=boundary estimates the boundary from trials that are not pruned",
+            fix="use sampler=tpe, or remove the pruner",
         )
 
 

@@ -37,9 +37,10 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
             f"the attention of {type(module).__name__}",
             given=f"softmaxes of the shapes {sorted(shapes)}"
             if weights
-            else "no softmax of (sequence, head, token, token)",
-            expected="weights of one shape in all layers",
-            fix="pass a function of your own that takes module and tokens and returns the weights to use, stacked",
+            else "a module that computes no softmax of the shape (sequence, head, token, token)",
+            expected="attention weights of the same shape in all layers",
+            fix="pass a function that takes the module and the tokens and returns the attention weights of all"
+            " layers, stacked",
         )
     return torch.stack(weights)
 

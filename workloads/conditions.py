@@ -39,11 +39,14 @@ def holds(
     terms = terms_of(condition)
     for name, _, _ in terms:
         if name not in metrics:
+            known_metrics = ", ".join(sorted(metrics))
             raise SpecError(
                 subject,
                 given=condition,
-                expected=f"metrics that the workload measures: {', '.join(sorted(metrics))}",
-                fix=did_you_mean(name, metrics, otherwise=f"measure {name}, or use one of these metrics"),
+                expected=f"a condition on metrics that the workload measures: {known_metrics}",
+                fix=did_you_mean(
+                    name, metrics, otherwise=f"let the workload measure {name}, or use one of these metrics"
+                ),
             )
     with np.errstate(invalid="ignore"):
         held: NDArray[np.bool_] = np.logical_and.reduce(
@@ -84,7 +87,7 @@ def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
             "a condition",
             given=condition,
             expected="comparisons of a metric with a number, such as: accuracy >= 0.99 and loss < 0.1",
-            fix="write one such comparison, or several joined by `and`",
+            fix="write one comparison, or several comparisons joined by `and`",
         )
     terms = [match.groups() for match in matches if match]
     return [(name, COMPARISONS[sign], float(number)) for name, sign, number in terms]

@@ -39,7 +39,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except OSError as error:
         reason = error.strerror or str(error)
     except (RuntimeError, ValueError) as error:
-        # `resolve` raises these for a loop of symbolic links, and for a path with a null character.
+        # `Path.resolve` raises a RuntimeError for a loop of symbolic links, and a ValueError for a path with a null
+        # character.
         reason = str(error)
     advice = f"{fix} ({reason})"
     raise UserError(subject, given=str(path), expected=expected, fix=advice)
@@ -63,7 +64,7 @@ def _folder() -> Path:
     _remove_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Another process may remove the new folder as abandoned before this process has locked it.
+        # Another process may take the new folder for an abandoned one and remove it before this process has locked it.
         with suppress(FileNotFoundError):
             if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
                 atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -73,7 +74,7 @@ def _folder() -> Path:
 def _remove_abandoned() -> None:
     """Removes the folders of processes that were killed, as Ray kills trainers: folders whose lock no process holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # Opening a folder of another user raises, and such a folder is left alone.
+        # Opening another user's folder raises an OSError, and the folder is left alone.
         with suppress(OSError):
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

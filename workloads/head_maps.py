@@ -70,7 +70,9 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
             "--sentence",
             given=number,
             expected=most,
-            fix="choose a sentence number of this range" if n_sentences else "its corpus has no test sentences",
+            fix="choose a sentence number in this range"
+            if n_sentences
+            else "choose a training whose corpus has test sentences",
         )
     return number
 

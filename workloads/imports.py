@@ -10,7 +10,8 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
         case ast.ImportFrom():
-            # `from package import name` may import a module of the package, so both parts make the name.
+            # In `from package import name`, `name` may be a module of the package, so the yielded name is
+            # `package.name`.
             prefix = f"{tree.module}." if tree.module else ""
             yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
         case ast.If(test=ast.Name("TYPE_CHECKING")):

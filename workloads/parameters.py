@@ -26,7 +26,8 @@ CERTIFIED_SHARE = 0.05
 
 
 def _check_condition(text: str) -> None:
-    # This module must import no NumPy, and `conditions` does, so it is imported only where a condition is given.
+    # `conditions` is imported only if a condition is given, because it imports NumPy, and importing this module must
+    # not import NumPy.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -40,8 +41,8 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the fields of its last base first.
-    """The parameters that the trainings of all workloads have. A workload adds its own in a subclass.
+class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the fields of its last base class first.
+    """The parameters that the trainings of all workloads have. A workload subclasses it and adds further ones.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
     """
@@ -111,7 +112,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
 
     @classmethod
     def retired(cls) -> dict[str, Parameter]:
-        """Returns by name the parameters that only sweeps of earlier versions of attnsweep have."""
+        """Returns by name the parameters that only sweeps of earlier versions have."""
         return {name: declared for name, declared in cls._known().items() if declared.retired is not None}
 
     @classmethod
@@ -120,7 +121,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values. Parameters without a value take their defaults.
+        """Builds the parameters of one training from plain values; a parameter that is not given takes its default.
 
         Raises:
             SpecError: For an unknown name, a wrong type, a value out of range, or values that clash.
@@ -136,17 +137,18 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
             return parameters
         except UserError:
             raise
-        except Exception as error:  # Whatever a workload's own `__post_init__` raises refuses these values.
+        # Any exception of a workload's own `__post_init__` means that it refuses these values.
+        except Exception as error:
             raise SpecError(
                 cls.__name__,
                 given=accepted,
-                expected="values that go together",
-                fix=f"the check says: {in_words(error)}",
+                expected="values that are allowed in combination",
+                fix=f"change the values; the workload's check raises {in_words(error)}",
             ) from error
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds a training's parameters from its row in the ledger, whichever version of attnsweep wrote the row.
+        """Rebuilds the parameters of a training from its row of the ledger, whichever version wrote the row.
 
         Args:
             columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
@@ -160,7 +162,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns values that pin down the files that a sweep names: absolute paths and digests of their contents.
+        """Returns values to record for files that a sweep names: their absolute paths and digests of their contents.
 
         Args:
             values: The sweep's fixed parameters, by name.
@@ -176,7 +178,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
         return {name: getattr(self, name) for name in self.declared()}
 
     def identity(self) -> dict[str, Value]:
-        """Returns the values that determine a training's id, the same in all versions that train it alike.
+        """Returns the values from which the training's id is computed: the same in all versions that train it alike.
 
         A parameter with `since` is left out if it has its default; a retired parameter stays in, at its old default.
         """
@@ -190,7 +192,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
         return identity
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values of the static parameters. Trainings may share a pack only if these values are equal."""
+        """Returns the values of the static parameters. Trainings may share a pack if and only if these are equal."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
@@ -224,7 +226,7 @@ def unknown_parameter(
     parameters: type[TrainingParameters],
     others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
 ) -> SpecError:
-    """Builds the error for a parameter that the workload does not declare, or no longer has.
+    """Builds the error for a parameter that the workload does not declare or has retired.
 
     Args:
         name: The parameter's name.

@@ -122,7 +122,9 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
     if kind.version_key not in metadata:
         raise kind.refused(path, noun, "prepare the corpus")
     if (version := metadata[kind.version_key].decode(errors="replace")) != _VERSION:
-        raise kind.refused(f"{path}, of format version {version}", f"a file of format version {_VERSION}", again)
+        raise kind.refused(
+            f"the file {path} of the format version {version}", f"a file of the format version {_VERSION}", again
+        )
     try:
         content = kind.assembled(table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY]))
         recorded = metadata[_DIGEST_KEY].decode()
@@ -153,7 +155,7 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
     if not all(isinstance(word, str) for word in words):
         raise ValueError("a word of the vocabulary is not a string")
     if len(numbers) and not len(specials) - 1 <= pc.min(numbers).as_py() <= pc.max(numbers).as_py() < len(words):
-        raise ValueError("an index of a row is not the index of a word in the vocabulary")
+        raise ValueError("a row contains an index that no word of the vocabulary has")
     return rows
 
 
@@ -164,7 +166,8 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
         ValueError: If a row's part is not one of `part_names`.
     """
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(part_names))
-    # For a name that is not in `part_names`, `index_in` gives null, which `to_numpy` without a copy refuses.
+    # `index_in` returns null for a part whose name is not in `part_names`, and `to_numpy` with `zero_copy_only` raises
+    # an error for null.
     return np.asarray(part.to_numpy(zero_copy_only=True).astype(np.int64))
 
 
@@ -178,7 +181,7 @@ def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> d
         raise SpecError(
             "corpus_digest",
             given=values["corpus_digest"],
-            expected=f"{content.digest}, as {path} has",
-            fix="the file has changed since the sweep began: restore it, or begin another sweep",
+            expected=f"the digest {content.digest} of the file {path}",
+            fix="restore the file, which has changed since the sweep began, or begin another sweep",
         )
     return {"corpus": str(path), "corpus_digest": content.digest}

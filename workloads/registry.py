@@ -30,7 +30,7 @@ def registered_names() -> list[str]:
 
 @cache
 def _registered() -> importlib.metadata.EntryPoints:
-    # The result is cached, because reading the entry points of all installed packages takes 10 ms.
+    # The entry points are cached, because reading those of all installed packages takes 10 ms.
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
@@ -62,12 +62,15 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
     elif colon and all(part.isidentifier() for part in place.split(".")):
         module = _imported(place, class_name, reference)
     else:
+        names = ", ".join(registered_names())
         raise SpecError(
             "workload",
             given=reference,
-            expected=f"one of {', '.join(registered_names())}; or module:Class; or file.py:Class",
+            expected=f"module:Class, file.py:Class, or the name of an installed workload: {names}",
             fix=did_you_mean(
-                reference, registered_names(), otherwise="correct its name, or install the package that offers it"
+                reference,
+                registered_names(),
+                otherwise="correct the workload's name, or install the package that contains the workload",
             ),
         )
     return _instance(module, class_name, reference)
@@ -78,17 +81,17 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
         return importlib.import_module(place)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # A user's module may raise anything.
+    except BaseException as error:  # Importing a user's module may raise any exception.
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
             raise SpecError(
                 "workload",
                 given=reference,
-                expected="module:Class of a module that is installed (the current directory is not searched)",
-                fix=f"install the module's package; or, for a file beside the sweep, write file.py:{class_name}",
+                expected="module:Class of an installed module (modules in the current directory are not found)",
+                fix=f"install the module's package; or, for a file beside the sweep's file, write file.py:{class_name}",
             ) from error
         raise SpecError(
             "workload",
-            given=f"{reference}, whose module raised {in_words(error)}",
+            given=f"the workload {reference}, whose module raised {in_words(error)}",
             expected="a module that can be imported",
             fix=f"correct the module; to see where it fails: python -c 'import {place}'",
         ) from error
@@ -97,11 +100,12 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
 def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[Any]:
     if not hasattr(module, class_name):
         defined = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
+        classes = ", ".join(defined)
         raise SpecError(
             "workload",
             given=reference,
-            expected="a workload that the module defines: " + (", ".join(defined) or "it defines none"),
-            fix=f"correct the name {class_name}, or define that class",
+            expected="the name of a workload that the module defines: " + (classes or "none"),
+            fix=f"correct the name {class_name}, or define the class {class_name}",
         )
     kind = getattr(module, class_name)
     if not _is_workload(kind):
@@ -109,7 +113,7 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
             "workload",
             given=reference,
             expected="a subclass of attnsweep.Workload",
-            fix="name the class, not an instance or a function",
+            fix="give the name of the class, not of an instance or a function",
         )
     check_declarations(kind)
     with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):
@@ -130,15 +134,16 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     subject = kind.__name__
     is_judged = kind.judge is not Workload.judge or kind.verdicts is not Workload.verdicts
     if missing := sorted(kind.__abstractmethods__ | (set() if is_judged else {"judge"})):
+        methods = ", ".join(missing)
         raise SpecError(
             subject,
-            given=f"a class without {', '.join(missing)}",
-            expected="every abstract method of Workload",
-            fix=f"define {missing[0]}",
+            given=f"a class that lacks {methods}",
+            expected="a class that defines every abstract method of Workload",
+            fix=f"define the method {missing[0]}",
         )
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
-            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a string as class attribute")
+            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a class attribute that is a string")
     for name in ("level_names", "head_score_names", "head_layer_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
     _check_outcomes(f"{subject}.outcomes", kind.outcomes)
@@ -156,16 +161,23 @@ def _check_outcomes(subject: str, own: object) -> None:
         raise _refused(subject, own, 'a dictionary such as {"memorized": attnsweep.Outcome("what it means")}')
     for label, outcome in own.items():
         if not isinstance(label, str) or not _LABEL.fullmatch(label) or label in (*OUTCOMES, "stuck"):
+            labels = ", ".join(OUTCOMES)
             raise _refused(
-                subject, label, f"a label of lower-case letters, digits and _, none of {', '.join(OUTCOMES)}, stuck"
+                subject,
+                label,
+                f"a label of lower-case letters, digits and _ that differs from the built-in labels {labels} and stuck",
             )
         if not isinstance(outcome.sentence, str) or not outcome.sentence.strip():
             raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what the outcome means")
         if not isinstance(outcome.colour, str) or not _COLOUR.fullmatch(outcome.colour):
-            raise _refused(f"{subject}, {label}", outcome.colour, 'a colour as "#rrggbb", or "" to have one chosen')
+            raise _refused(
+                f"{subject}, {label}", outcome.colour, 'a colour such as "#1f77b4", or "" for an automatic colour'
+            )
         if not outcome.is_judged:
             raise _refused(
-                f"{subject}, {label}", "is_judged=False", "is_judged=True, as the workload itself gives the outcome"
+                f"{subject}, {label}",
+                "is_judged=False",
+                "is_judged=True, because the workload's own `judge` gives this outcome",
             )
 
 
@@ -186,7 +198,7 @@ def _check_parameters(subject: str, declared: object) -> None:
     for name in declared.__annotations__:
         if name not in fields and name in vars(declared) and isinstance(vars(declared)[name], dataclasses.Field):
             raise _refused(
-                subject, declared.__name__, "a dataclass: put @dataclass(frozen=True, kw_only=True) above it"
+                subject, declared.__name__, "a class with the decorator @dataclass(frozen=True, kw_only=True)"
             )
     for name, field in fields.items():
         if "parameter" not in field.metadata:
@@ -203,11 +215,11 @@ def _check_parameters(subject: str, declared: object) -> None:
 
 def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.kind not in KINDS:
-        raise _refused(
-            subject, declared.kind, f"a field of one of the types {', '.join(kind.__name__ for kind in KINDS)}"
-        )
+        types = ", ".join(kind.__name__ for kind in KINDS)
+        raise _refused(subject, declared.kind, f"a field of one of the types {types}")
     if declared.since is not None and declared.optional and declared.default is not None:
-        # Null in a row of the ledger may also mean that its version did not declare the parameter.
+        # Null in a row of the ledger may also mean that the row's version of attnsweep did not have the parameter.
+        # Therefore the default must be None.
         raise _refused(subject, declared.default, "the default None, because the parameter is optional and has `since`")
     try:
         declared.accept(declared.default)

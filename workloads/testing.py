@@ -100,7 +100,7 @@ def check_workload(
 def _shortened(parameters: P) -> P:
     try:
         return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
-    except UserError:  # The workload refuses a lower `n_steps`: another parameter determines it.
+    except UserError:  # The workload refuses a lower `n_steps` if another parameter determines the number of steps.
         return parameters
 
 
@@ -151,8 +151,8 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks that if one training's loss and gradients turn NaN half-way, no bit of the other lanes changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The longest training is poisoned after half as many evaluations as it has steps. A step takes at least one
-    # evaluation, so that training is still running then.
+    # The longest training gets NaN after half as many evaluations as it has steps. A step takes at least one
+    # evaluation, so this training is still running at that evaluation.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)
@@ -176,8 +176,8 @@ def check_resumed_equals_undisturbed(
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
-    # The pack trains to its end before the checkpoint is loaded: state that the workload keeps outside the
-    # checkpoint now differs from what it was when the checkpoint was taken.
+    # The pack trains to its end before the checkpoint is loaded. If the workload keeps state outside the checkpoint,
+    # that state now differs from the state at the checkpoint, and the comparison below fails.
     went_on = _ends(pack, workload, trainings)
     difference = _difference(undisturbed, went_on)
     assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"
@@ -312,7 +312,8 @@ class _Poison(Workload[P]):
         loss: Tensor = super().loss(module, own)  # type: ignore[safe-super]  # a workload's class follows
         if not self.is_poisoned or _IS_VICTIM not in batch:
             return loss
-        # The NaN is a factor, so that gradients turn NaN too. The factor 1 changes no bit of the other lanes.
+        # The loss is multiplied by NaN, so that its gradients turn NaN too. The factor 1 changes no bit of the other
+        # lanes' losses.
         return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
 
 

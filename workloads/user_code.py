@@ -127,7 +127,9 @@ def read_user_code(path: Path) -> UserCode:
     """
     file = given_file(path, "SPEC", "a Python file")
     if file.suffix != ".py":
-        raise UserError("SPEC", given=str(path), expected="a Python file", fix="give the file a name that ends in .py")
+        raise UserError(
+            "SPEC", given=str(path), expected="the path of a Python file", fix="give the file a name that ends in .py"
+        )
     texts: dict[str, str] = {}
     queue = [file.name]
     while queue:
@@ -212,7 +214,7 @@ class _Finder(MetaPathFinder):
         loader = self._loaders.get(fullname)
         if loader is None:
             return None
-        # A package gets no search path, so that importing a module which was not read with the others fails.
+        # A package gets no search path, so the import of a module that was not read with the others fails.
         is_package = loader.is_package(fullname)
         spec = ModuleSpec(fullname, loader, origin=loader.get_filename(fullname), is_package=is_package)
         spec.has_location = True
@@ -232,8 +234,8 @@ class _Finder(MetaPathFinder):
             return False
         raise UserError(
             str(Path(code.folder, code.files[name] or name)),
-            given=f"a module {name}, while another module of this name is imported already ({file})",
-            expected="module names that differ",
+            given=f"a module {name}, although another module of this name is already imported ({file})",
+            expected="a module name that no imported module has",
             fix="restart Python, or rename one of the two modules",
         )
 
@@ -242,7 +244,7 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # The text is decoded as Python does it: by the encoding that the file declares, with any line endings.
+    # The text is decoded as Python does it: with the encoding that the file declares, and with any line endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
@@ -250,7 +252,7 @@ def _text(file: Path) -> str:
             str(file),
             given=in_words(error),
             expected="a Python file in UTF-8",
-            fix="correct its encoding or permissions",
+            fix="correct the encoding or the permissions of the file",
         ) from error
 
 

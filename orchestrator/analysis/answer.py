@@ -152,7 +152,7 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
     """
     if format not in _FORMATS:
         advice = did_you_mean(format, _FORMATS, otherwise="leave format out to get an Arrow table")
-        raise UserError("format", given=format, expected="arrow, pandas or polars", fix=advice)
+        raise UserError("format", given=format, expected="one of the formats arrow, pandas and polars", fix=advice)
     try:
         if format == "pandas":
             # pandas is imported here because PyArrow's error for a missing pandas does not say how to fix it.
@@ -167,8 +167,8 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
         raise UserError(
             "format",
             given=format,
-            expected=f"{format} to be installed",
-            fix=f"pip install {format}, or take an Arrow table",
+            expected=f"the installed library {format}",
+            fix=f"install it with: pip install {format}; or ask for an Arrow table",
         ) from error
     return table
 

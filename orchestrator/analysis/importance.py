@@ -130,7 +130,8 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
     signed = values if chosen.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna rounds the share up to whole trials; half a trial less guards against rounding errors.
+        # Optuna rounds `share` * number of trials up to a whole number. Subtracting half a trial keeps a rounding error
+        # from raising that number by one.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
@@ -151,7 +152,7 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # These imports are in the function because they load scikit-learn, which takes seconds.
+    # Optuna is imported inside the function, because its importance evaluator loads scikit-learn, which takes seconds.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 
@@ -166,7 +167,8 @@ def _evaluate(
         ]
     )
     with warnings.catch_warnings():
-        # Optuna warns of a branch of a conditional parameter with a single trial, and leaves it out.
+        # Optuna leaves out a branch of a conditional parameter that has a single trial, and warns about it. The warning
+        # is suppressed.
         warnings.simplefilter("ignore")
         return PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
 

@@ -85,7 +85,7 @@ class _Place:
     @classmethod
     def of(cls, design: Floats, n: Floats, k: Floats, coefficients: Floats) -> "_Place":
         logit = design @ coefficients
-        # The logarithms of p and 1 - p are computed from the logit, so that they do not overflow.
+        # The logarithms of p and 1 - p are computed from the logit, because p itself may round to 0 or 1.
         deviance = 2 * float(n @ np.logaddexp(0, logit) - k @ logit)
         return cls(coefficients, 1 / (1 + np.exp(-np.clip(logit, -_LARGEST, _LARGEST))), deviance)
 
@@ -104,7 +104,8 @@ def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats)
     terms_PT = np.linalg.solve(root, design.T)
     leverage = expected * (1 - fitted.probability) * np.square(terms_PT).sum(axis=0)
     score_PT = terms_PT * ((k - expected) / (1 - np.minimum(leverage, _MOST_LEVERAGE)))
-    # In the coordinates of `terms_PT` independent trainings give every direction the variance 1.
+    # In the coordinates of `terms_PT`, independent trainings would give every direction the variance 1, so smaller
+    # variances are raised to 1.
     variances, directions = np.linalg.eigh(score_PT @ score_PT.T)
     spread = np.linalg.solve(root.T, directions) * np.sqrt(np.maximum(variances, 1.0))
     return np.asarray(spread @ spread.T)

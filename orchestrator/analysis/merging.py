@@ -56,7 +56,12 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
             too large, if they differ in `_MUST_AGREE` or in the type of a column, or if `out` cannot be created.
     """
     if len(where) < 2:
-        raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two sweeps", fix="name all of them")
+        raise UserError(
+            "DIR...",
+            given=f"{len(where)} sweep",
+            expected="at least two sweeps",
+            fix="name all sweeps that are to be merged",
+        )
     begun = _begun(out)
     data = SweepData.open(*where)
     _check(data.directories)
@@ -84,7 +89,7 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         out, spec, _shared_defaults(data.directories, spec), annotation=Annotation(note=note), sources=sources
     )
     with closing(directory.place.lock("merge")):
-        # Another process may have completed the merge before this process had the lock.
+        # Another process may have completed the merge before this process got the lock.
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)
@@ -124,7 +129,12 @@ def _remove_rows(place: Place) -> None:
 def _check_outside(out: Place, directories: Sequence[SweepDirectory]) -> None:
     inside = next((sweep.place for sweep in directories if out.full_name.startswith(f"{sweep.place.full_name}/")), None)
     if inside is not None:
-        raise UserError("OUT", given=str(out), expected=f"a place outside {inside}", fix="name another OUT")
+        raise UserError(
+            "OUT",
+            given=str(out),
+            expected=f"a directory outside the sweep {inside}",
+            fix="name another directory as OUT",
+        )
 
 
 def _check(directories: Sequence[SweepDirectory]) -> None:
@@ -134,24 +144,26 @@ def _check(directories: Sequence[SweepDirectory]) -> None:
         if not sweep.finished:
             raise UserError(
                 str(sweep.place),
-                given="a sweep that is not finished",
+                given="an unfinished sweep",
                 expected="finished sweeps",
-                fix=f"finish it with: attnsweep resume {as_argument(sweep.place)}; or read all of them with open_sweep",
+                fix=f"finish this sweep with: attnsweep resume {as_argument(sweep.place)}; or read all sweeps with"
+                " open_sweep",
             )
         if sweep.code != first.code:
+            files = ", ".join(sweep.code)
             raise UserError(
                 str(sweep.place),
-                given=f"other code of {', '.join(sweep.code)} than in {first.place}",
-                expected="sweeps of the same workload",
+                given=f"code files that differ from those of the sweep {first.place}: {files}",
+                expected="sweeps with the same code of the workload",
                 fix="compare the two sweeps with: attnsweep compare A B",
             )
         for name in _MUST_AGREE:
             if getattr(sweep.spec, name) != getattr(first.spec, name):
                 raise UserError(
                     str(sweep.place),
-                    given=f"{name} {getattr(sweep.spec, name)}",
-                    expected=f"{getattr(first.spec, name)}, as in {first.place}",
-                    fix="read both with open_sweep, which applies the rules of each sweep to its own trials",
+                    given=f"a sweep with {name}={getattr(sweep.spec, name)}",
+                    expected=f"the value {getattr(first.spec, name)}, as in the first sweep, {first.place}",
+                    fix="read both sweeps with open_sweep, which applies each sweep's rules to its own trials",
                 )
 
 
@@ -166,8 +178,8 @@ def _check_columns(directories: Sequence[SweepDirectory], snapshots: Sequence[Sn
             raise UserError(
                 place,
                 given=wrong,
-                expected=f"the same columns as in {directories[0].place}",
-                fix="merge sweeps that were run with one version of attnsweep",
+                expected=f"the same columns as in the first sweep, {directories[0].place}",
+                fix="merge only sweeps that were run with the same version of attnsweep",
             )
 
 
@@ -203,7 +215,8 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
     """Writes the rows of all sweeps as one fragment of the merged ledger; writes nothing if there are no rows."""
     contents = {}
     for table in TABLES:
-        # A sweep without rows, or without attention heads, has no files of the table.
+        # A sweep without rows has no Parquet files, and a sweep of models without attention heads has none of the table
+        # `heads`.
         parts = [
             _Part(sweep.place, snapshot, number * TRIALS_APART)
             for number, (sweep, snapshot) in enumerate(zip(sources, snapshots, strict=True))

@@ -74,14 +74,18 @@ class SweepData:
         for index, sweep in enumerate(directories):
             if any(sweep.all_sweeps & other.all_sweeps for other in directories[:index]):
                 raise UserError(
-                    "DIR", given=str(sweep.place), expected="every sweep named once", fix="leave out the second mention"
+                    "DIR",
+                    given=str(sweep.place),
+                    expected="different sweeps, each named once",
+                    fix="name this sweep only once",
                 )
             if sweep.spec.workload != directories[0].spec.workload:
                 raise UserError(
                     "DIR",
-                    given=f"{sweep.place} (workload {sweep.spec.workload})",
-                    expected=f"a sweep of {directories[0].spec.workload}, like {directories[0].place}",
-                    fix="open sweeps of one workload together",
+                    given=f"the sweep {sweep.place} of the workload {sweep.spec.workload}",
+                    expected=f"sweeps of the workload {directories[0].spec.workload}, like the first sweep,"
+                    f" {directories[0].place}",
+                    fix="open only sweeps of the same workload together",
                 )
         for sweep in directories:
             if sweep.shortfall:
@@ -143,7 +147,8 @@ class SweepData:
         Raises:
             UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
         """
-        # The query runs in a database of its own: an error inside DuckDB would make the shared one unusable.
+        # The query runs in its own DuckDB database, because an error inside DuckDB makes a database unusable for later
+        # queries.
         with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
             return as_format(answer(connection, query), format)
 
@@ -314,9 +319,11 @@ class SweepData:
         if not ratios.ratios:
             raise UserError(
                 INTERVENTION,
-                given="no pair of trainings, with an intervention and without, that is solved or has an event or role",
+                given="no pair of trainings, one with an intervention and one without, in which a training is solved"
+                " or has an event or a head role",
                 expected="pairs of trainings with equal seeds, with and without an intervention",
-                fix="sweep intervention with null among its choices and sampler=grid (docs/interventions.md)",
+                fix="let the parameter `intervention` have null among its choices, with sampler=grid"
+                " (docs/interventions.md)",
             )
         return ratios
 

@@ -122,7 +122,7 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
-        # The points are in lexicographic order, so no point that is left dominates the first one.
+        # The points are in lexicographic order, so the first of the remaining points is not dominated by any later one.
         is_on_front[left[0]] = True
         left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
     return is_on_front[place.reshape(-1)]

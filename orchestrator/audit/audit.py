@@ -164,7 +164,8 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
         return table, trial_values(connection, directory), check_links(connection)
 
     table, values, problems = Ledger(directory.place).ask(rows)
-    # The study is read again, because a running sweep may have asked for and trained further trials meanwhile.
+    # The study is read again after the rows, because a running sweep may have drawn and trained further trials between
+    # both reads.
     later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
     known = frozenset(trial.number for trial in later)
     books = Books(

@@ -27,7 +27,8 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
     faults = Faults({_ORPHANS.format("curves"): COPIED, _ORPHANS.format("heads"): COPIED, _BARE: RESTORE})
     for table in ("curves", "heads"):
         for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
-            # Missing heads are no problem, because not every variant of a workload has heads.
+            # Rows without entries in the table `heads` are no problem, because not every variant of a workload has
+            # heads.
             if not is_bare or table == "curves":
                 faults.add(_BARE if is_bare else _ORPHANS.format(table), f"{trial}/{replicate}")
     return faults.problems()

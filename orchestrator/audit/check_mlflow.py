@@ -51,8 +51,8 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
     runs = Counter(child.trial for child in logged.children)
     several = sorted(trial for trial, n in runs.items() if n > 1)
     faults.add(_TWICE, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in several))
-    # While replicates are added or failed trainings are trained again, trials that had been complete have runs but are
-    # not complete any more.
+    # While a sweep adds replicates or repeats failed trainings, a trial that was complete before is incomplete, but it
+    # still has its run in MLflow.
     changing = (books.directory.more_replicates or books.directory.retried) and not books.finished
     before = {trial.number for trial in books.asked} if changing else ()
     unknown = sorted(runs.keys() - trials - {*before})
@@ -77,10 +77,11 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
-    # Times are not compared, because a training that was repeated after damage took a different time.
+    # Training times are not compared, because a training that was repeated after damage took a different time.
     timeless = {name: metric for name, metric in recorded.metrics.items() if name != "train_seconds"}
     for name, metric in timeless.items():
-        # Values are compared with a tolerance, because another version may have rounded the last digit differently.
+        # Values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded the last
+        # digit differently.
         if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"
     return None

@@ -21,7 +21,7 @@ def compare_pruned(books: Books) -> tuple[Problem, ...]:
     a later probe.
     """
     if "pruned_step" not in books.rows.column_names:
-        # The rows are from a version without pruning.
+        # A sweep of a version without pruning has no column `pruned_step`, so there is nothing to compare.
         return ()
     faults = Faults(dict.fromkeys((_STEP, _BEYOND, _WITHOUT), RESTORE))
     decided = {trial.number: pruned_at(trial) for trial in books.asked}

@@ -48,7 +48,7 @@ def _machines(directory: SweepDirectory) -> list[Check]:
         with SweepData.open(directory.place).reading() as connection:
             trainings = environments_in(connection)
     except UserError:
-        # The audit of a shard that cannot be read has reported that already.
+        # If a shard cannot be read, the audit of that shard has reported the error already.
         return []
     return check_machines(trainings, directory)
 

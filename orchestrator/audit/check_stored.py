@@ -40,7 +40,7 @@ def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
 def _problems(directory: SweepDirectory) -> Iterator[Problem]:
     for folder in _NAMED_BY_DIGEST:
         yield from _named_by_digest(directory, folder)
-    # A missing file is no problem, because most sweeps have no forecast.
+    # A missing forecast file is no problem, because most sweeps have no forecast.
     with suppress(FileNotFoundError):
         yield from _record(directory, PROMISE)
     try:
@@ -63,7 +63,7 @@ def _named_by_digest(directory: SweepDirectory, folder: str) -> Iterator[Problem
             with place.answering(), place.open_file(folder, name) as file:
                 is_as_written = digest(file) == name.rpartition("-")[2]
         except FileNotFoundError:
-            # A running sweep removes the checkpoints of packs that have ended.
+            # A running sweep removes the checkpoints of ended packs, so a listed checkpoint may be missing.
             continue
         except UserError as refusal:
             yield Problem(f"{refusal.subject}: {refusal.given}", refusal.fix)

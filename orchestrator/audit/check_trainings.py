@@ -34,7 +34,7 @@ def compare_trainings(books: Books) -> tuple[Problem, ...]:
     parameters = books.workload.parameters
     declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
-    # Rows may lack a parameter that was added later, and may have one that was retired.
+    # Rows of earlier versions may lack a parameter that was added later, and may have a parameter that was retired.
     needed = {name for name, parameter in declared.items() if parameter.since is None}
     if changed := sorted((needed - stored) | (stored - {*declared, *parameters.retired()})):
         return (Problem(_NOT_CHECKED.format(", ".join(changed)), _OLD_VERSION),)
@@ -55,14 +55,16 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
     for trial in books.asked:
         place = books.places.get(trial.number)
         if place is None or undrawn(books.directory.spec, trial.params):
-            # `compare_trials` reports half-drawn trials.
+            # Trials without values for some of their parameters are skipped here, because `compare_trials` reports
+            # them.
             continue
         try:
             tasks += _tasks(trial, books, books.rows["replicate"].slice(place.start, len(place)).to_pylist())
         except SpecError as error:
             faults.add(_ILLEGAL, f"{trial.number} ({error})")
         except (ValueError, KeyError) as error:
-            # Optuna raises if the trial lacks a parameter; we raise if the parameter that it depends on is missing.
+            # Optuna raises a ValueError if the trial lacks a parameter. attnsweep raises a KeyError if the parameter
+            # that a conditional parameter depends on is missing.
             faults.add(_UNDRAWN, f"{trial.number} ({error})")
         else:
             places += place
@@ -86,7 +88,8 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
             stored = rows[f"param_{name}"]
             values = [getattr(training.parameters, name) for training in trainings]
             if declared.since is not None:
-                # A parameter is null in rows of versions that did not have it yet.
+                # Rows of versions that did not have this parameter yet hold null, which stands for the parameter's
+                # default.
                 values = [
                     None if null and value == declared.default else value
                     for null, value in zip(stored.is_null().to_pylist(), values, strict=True)

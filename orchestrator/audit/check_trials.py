@@ -92,8 +92,8 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     faults.add(
         _SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended.by_replicate) if replicate not in wanted)
     )
-    # Replicates that were added or are retried, and are not trained yet, do not count as missing from a trial that has
-    # ended without them.
+    # Replicates that were added later or are being retried may be untrained in an ended trial. Such replicates do not
+    # count as missing.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
     retried = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
     n_missing = sum(replicate not in ended.by_replicate and replicate not in retried for replicate in due)
@@ -138,7 +138,7 @@ def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     if not missing:
         return
     case = f"{trial.number} ({', '.join(missing)} missing)"
-    # The last trial is excluded while the sweep runs, because the sweep may be drawing it just now.
+    # While the sweep runs, its last trial may lack parameters only because the sweep is still drawing it.
     is_whole_soon = trial is books.trials[-1] and not books.finished
     if trial.number in books.places or trial.state in _TOLD:
         faults.add(_TRAINED_HALF_DRAWN, case)

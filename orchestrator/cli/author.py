@@ -165,4 +165,4 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
         if value is not None:
             mode = "with --unit" if unit is not None else "without --unit"
             fix = "give --column instead" if unit is not None else "give --source and --target, or add --unit"
-            raise UserError(flag, given=value, expected=f"no {flag} {mode}", fix=fix)
+            raise UserError(flag, given=value, expected=f"no option {flag} {mode}", fix=fix)

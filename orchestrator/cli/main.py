@@ -27,14 +27,16 @@ _TYPED_CHARACTERS = 400
 
 def main() -> None:
     """Runs the console script. A user's mistake is reported as one line on stderr, with exit code 2."""
-    # Before all others, so that it is called after them.
+    # `_hide_leaks` is registered before all other exit handlers, because exit handlers are called in reverse order and
+    # it has to be called last.
     atexit.register(_hide_leaks)
     if sys.stdout is None:
-        # Closed: the next file that is opened would be taken for it.
+        # If stdout is closed, the next file to be opened would get its file descriptor, and prints would go to that
+        # file. Therefore `os.devnull` takes the descriptor.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout = os.fdopen(1, "w")
     name_unknown_user()
-    # It warns where a home cannot be written, and goes on without a cache.
+    # Matplotlib warns if the home directory is not writable, but works without a cache. The warning is hidden.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with sigterm_as_ctrl_c():
@@ -56,19 +58,20 @@ def main() -> None:
         _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
-        # The message is empty if there were no arguments: Typer has then printed the help.
+        # Without arguments Typer has already printed the help, and the message is empty.
         if message := mistake.format_message().rstrip("."):
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
-        # A further one, while Python ends, would be a traceback; now it ends the process, with this code to a shell.
+        # A second Ctrl-C while Python ends would print a traceback. With the default handler, the signal ends the
+        # process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as fault:
-        # What writes a file names it; stdout has no name.
+        # Errors about a file that attnsweep writes have a file name. An error about stdout has none.
         if fault.errno != errno.ENOSPC or fault.filename is not None:
             raise
-        # The unwritten rest would fail again at the end.
+        # stdout is replaced, because Python would otherwise flush the unwritten output at exit and fail again.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         _complain(f"cannot write the output: {fault.strerror}")
         sys.exit(EXIT_FAULT)

@@ -45,8 +45,8 @@ def docs(
         raise UserError(
             "TOPIC",
             given=topic,
-            expected="a page, a heading or a word of the documentation",
-            fix=did_you_mean(topic, [*pages, *headings], "`attnsweep docs` lists the pages"),
+            expected="the name of a page, a heading or a word in the documentation",
+            fix=did_you_mean(topic, [*pages, *headings], "list the pages with: attnsweep docs"),
         )
 
 
@@ -68,7 +68,7 @@ def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
     code = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
     sections = []
     for name, text in pages.items():
-        # A comment in a block of code looks like a heading.
+        # A comment line in a code block begins with #, so it looks like a heading.
         headings = re.finditer(r"^(#+) (.+)$", code.sub(lambda block: " " * len(block[0]), text), re.MULTILINE)
         starts = [(heading.start(), len(heading[1]), heading[2]) for heading in headings]
         for number, (start, level, heading) in enumerate(starts):
@@ -92,7 +92,8 @@ def _show(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    # As Git sets it: colours pass, and what fits on the screen needs no pager.
+    # The pager `less` gets the options that Git gives it: it shows colours, and it exits at once if the text fits on
+    # the screen.
     os.environ.setdefault("LESS", "FRX")
     console = Console()
     with console.pager(styles=True):

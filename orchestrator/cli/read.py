@@ -64,15 +64,16 @@ def query(
         raise UserError(
             "SQL",
             given=None,
-            expected="a query after the directory",
-            fix=f'for example: attnsweep query {sql} "FROM trials"',
+            expected="an SQL query after the directory",
+            fix=f'write for example: attnsweep query {sql} "FROM trials"',
         )
     if out is not None:
         check_output(out)
     ledgers = [Ledger(directory) for directory in directories]
     for ledger in ledgers:
         if shards_of(ledger.place):
-            # This import is here because it imports Optuna, which other queries do not need.
+            # `SweepDirectory` is imported only for sweeps with shards, because it imports Optuna, which takes long and
+            # which other queries do not need.
             from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
             say_shortfall(SweepDirectory.open(ledger.place))
@@ -133,7 +134,12 @@ def report(
 
     for flag, is_given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
         if watch and is_given:
-            raise UserError(flag, given=f"{flag} --watch", expected="one of the two options", fix="leave --watch out")
+            raise UserError(
+                flag,
+                given=f"{flag} together with --watch",
+                expected=f"either {flag} or --watch",
+                fix="leave out --watch",
+            )
     if watch:
         watch_report(directories, out, typer.echo)
         return

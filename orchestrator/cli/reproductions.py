@@ -84,7 +84,8 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
             errors.append(error)
             continue
         for reproduction in offered:
-            # A package that is installed twice offers the same entry twice.
+            # If a package is installed twice, `entry_points` returns the same reproduction twice. This repetition is
+            # not an error.
             if reproduction.name in reproductions and reproduction is not reproductions[reproduction.name]:
                 errors.append(
                     UserError(
@@ -106,7 +107,8 @@ def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> R
     """
     if name not in reproductions:
         fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
-        raise UserError("NAME", given=name, expected=f"one of {', '.join(reproductions)}", fix=fix)
+        known_names = ", ".join(reproductions)
+        raise UserError("NAME", given=name, expected=f"the name of a reproduction: {known_names}", fix=fix)
     return reproductions[name]
 
 
@@ -121,7 +123,12 @@ def with_options(reproduction: Reproduction, *, full: bool, corpus: str | None) 
     if full or corpus is not None:
         option = "--full" if full else "--corpus"
         fix = f"leave {option} out"
-        raise UserError(option, given=reproduction.name, expected="a reproduction with options", fix=fix)
+        raise UserError(
+            option,
+            given=f"the option {option} for the reproduction {reproduction.name}",
+            expected="a reproduction that has options",
+            fix=fix,
+        )
     return reproduction
 
 
@@ -134,15 +141,15 @@ def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:
 def _load(entry: EntryPoint) -> Sequence[Reproduction]:
     try:
         offered = entry.load()
-    except (Exception, SystemExit) as error:  # Another package's module may raise anything.
-        raise _unusable(entry, f"{type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # Loading another package's module may raise any exception.
+        raise _unusable(entry, f"an error while it is imported: {type(error).__name__}: {error}") from error
     if not isinstance(offered, Sequence):
         raise _unusable(entry, type(offered).__name__)
     for reproduction in offered:
         if not isinstance(reproduction, Reproduction) or not all(
             isinstance(getattr(reproduction, text), str) for text in _TEXTS
         ):
-            raise _unusable(entry, f"a sequence with {reproduction!r}")
+            raise _unusable(entry, f"a sequence that contains {reproduction!r}")
     return offered
 
 

@@ -123,7 +123,12 @@ def parse_more(text: str | None, option: str, what: str) -> int:
     if text is None:
         return 0
     if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
-        raise UserError(option, given=text, expected=f"+N, the number of {what} to add", fix=f"for example {option} +8")
+        raise UserError(
+            option,
+            given=text,
+            expected=f"+N, where N is the number of {what} to add",
+            fix=f"write for example {option} +8",
+        )
     return int(text)
 
 
@@ -142,6 +147,9 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
         bounds = 0, 0
     if not 1 <= bounds[0] <= bounds[1]:
         raise UserError(
-            "--trainers", given=text, expected="N or MIN..MAX, whole numbers from 1", fix="for example --trainers 2..8"
+            "--trainers",
+            given=text,
+            expected="N or MIN..MAX in whole numbers from 1 on",
+            fix="write for example --trainers 2..8",
         )
     return bounds if dots else bounds[0]

@@ -123,20 +123,22 @@ def run(
         ("--shard", shard, "all drivers find"),
     ):
         if is_given and directory is None:
-            raise UserError(flag, given="no --dir", expected=f"a directory that {who}", fix="add --dir DIR")
+            raise UserError(
+                flag, given="a command without --dir", expected=f"a directory that {who}", fix="add --dir DIR"
+            )
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
             raise UserError(
                 "--keep-weights",
                 given=trial,
-                expected=f"the number of a trial, 0..{sweep.trials - 1}",
-                fix="name another trial, or raise --trials",
+                expected=f"the number of a trial of this sweep, from 0 to {sweep.trials - 1}",
+                fix="give another trial's number, or raise --trials",
             )
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
     code = code_for(spec, sweep, trusted=trust)
-    # With `--or-resume` Ray is not started ahead, because nothing may be left to do.
+    # With `--or-resume`, Ray is not started in advance, because the sweep may already be complete.
     with nullcontext() if or_resume else starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -144,7 +146,7 @@ def run(
         start = run_or_resume if or_resume else run_sweep
         with hooks.telling_faults(on_failure):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
-    # A repeated command with `--or-resume` may name further trials.
+    # A repeated `run --or-resume` may give further trials with `--keep-weights`.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
@@ -173,7 +175,7 @@ def resume(
     processes.start_ahead()
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
-    # The sweep is opened first, so that an error appears before seconds are spent on starting Ray.
+    # The sweep is opened before Ray is started, so that an error in the sweep appears at once and not after seconds.
     opened(directory, trusted=trust)
     with starting_meanwhile(resources):
         with importing(without=("pandas",)):

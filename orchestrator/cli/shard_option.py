@@ -41,13 +41,14 @@ def parse_shard(text: str | None) -> Shard | None:
         variables = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
         raise UserError(
             _FLAG,
-            given=f"{text} ({', '.join(variables) or 'none of ' + ', '.join((*_INDEX, _COUNT))})"
+            given=f"{text}, with the environment variables"
+            f" {', '.join(variables) or 'none of ' + ', '.join((*_INDEX, _COUNT))}"
             if "auto" in text
             else text,
-            expected=f"I/N with I in 0..N-1, and N at most {MOST_SHARDS}",
-            fix="number the tasks of the array from 0, or give auto/N, or I/N"
+            expected=f"I/N: shard number I from 0 to N - 1 of N shards, where N is at most {MOST_SHARDS}",
+            fix="number the tasks of the job array from 0, or give --shard auto/N or --shard I/N"
             if "auto" in text
-            else "for example --shard 0/4, and 1/4, 2/4, 3/4 for the other drivers",
+            else "write for example --shard 0/4 for the first of four drivers, and 1/4, 2/4, 3/4 for the others",
         )
     return Shard(int(index), int(count))
 

@@ -61,10 +61,10 @@ def fork(
     if (at is None) != bisect:
         options = "both" if bisect else "neither"
         fix = "give either --at STEP or --bisect"
-        raise UserError("--at, --bisect", given=options, expected="one of the two options", fix=fix)
+        raise UserError("--at, --bisect", given=options, expected="either --at or --bisect", fix=fix)
     if outcome is not None and not bisect:
         fix = "leave --outcome out: without --bisect all outcomes are counted"
-        raise UserError("--outcome", given=outcome, expected="--outcome together with --bisect", fix=fix)
+        raise UserError("--outcome", given=outcome, expected="--outcome only together with --bisect", fix=fix)
     sweep = opened(directory, trusted=trust)
     result = (
         sealing(sweep, training_id, redraw=redraw, outcome=outcome, n=n, size=size, say=say)

@@ -67,7 +67,12 @@ def verify(
     elif directory is not None or seed is not None:
         flag = "--dir" if directory is not None else "--seed"
         fix = f"leave {flag} out, or name the claim's file instead of {claim}"
-        raise UserError(flag, given=f"with {claim}", expected=f"{flag} only together with a claim's file", fix=fix)
+        raise UserError(
+            flag,
+            given=f"{flag} together with the directory {claim}",
+            expected=f"{flag} only together with the file of a claim",
+            fix=fix,
+        )
     if forecast:
         _forecast(file_claim or _stored(claim), as_json=as_json)
         return
@@ -85,7 +90,7 @@ def _decided(
     is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trusted)
-    # Ray is not started ahead, because a claim that is already decided does not need it.
+    # Ray is not started in advance, because a claim that is already decided does not need it.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide
 
@@ -127,5 +132,10 @@ def _stored(directory: str) -> "Claim":
 
     stored = SweepDirectory.open(directory).claim
     if stored is None:
-        raise UserError("CLAIM", given=directory, expected="the directory of a claim", fix="name the claim's file")
+        raise UserError(
+            "CLAIM",
+            given=directory,
+            expected="a directory in which `attnsweep verify` has begun a claim",
+            fix="give the file of the claim",
+        )
     return stored

@@ -46,7 +46,7 @@ def find_base(
         return _offered(given, given)
     where, colon, training = given.rpartition(":")
     if not colon or not where or not training:
-        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="name the training in this form")
+        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="write the training's name in this form")
     stored = next((name for name, origin in known.items() if origin == given), None)
     if stored is not None and not SweepDirectory.is_there(where):
         return _offered(stored, given)
@@ -65,20 +65,20 @@ def _read(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, str
     if sweep.spec.workload != workload:
         raise UserError(
             "base",
-            given=sweep.spec.workload,
-            expected=f"a sweep of the workload {workload}",
-            fix="choose another sweep",
+            given=f"a training of the workload {sweep.spec.workload}",
+            expected=f"a training of the workload {workload}",
+            fix=f"choose a training from a sweep of the workload {workload}",
         )
     ledger = Ledger(sweep.place)
     training_id = find_training(ledger, training)
     row = ledger.trainings(filter=pc.field("training_id") == training_id)
     (outcome,) = row["outcome"].to_pylist()
     if outcome == "failed":
-        raise _no_weights(outcome, "a training that ended")
+        raise _no_weights(outcome, "a training that ended without an error")
     (end,) = ends_of(sweep, [training_id])
     weights = _as_recorded(end)
     if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
-        raise _no_weights(outcome, "finite weights")
+        raise _no_weights(outcome, "a training that ended with finite weights")
     (task,) = recorded_tasks(load_workload_of(sweep), row)
     text = base_text(Base(workload=workload, parameters=task.training.parameters.values(), weights=weights))
     return base_name(training_id, text), text
@@ -89,8 +89,9 @@ def _as_recorded(end: End) -> State:
         raise UserError(
             "base",
             given=end.difference,
-            expected="a training that is repeated to the last bit, or whose weights were kept",
-            fix="run its sweep with --keep-weights, with the versions and on the kind of machine of this run",
+            expected="a training whose weights were kept, or that can be repeated to the last bit",
+            fix="run the base's sweep with --keep-weights, with the same library versions and on the same kind of"
+            " machine as now",
         )
     return end.state
 

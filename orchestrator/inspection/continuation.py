@@ -213,9 +213,9 @@ class Source:
         except Exception as error:
             raise UserError(
                 self.name,
-                given=f"a training that fails when trained again: {text_of(error).rstrip().rpartition(chr(10))[2]}",
-                expected="a training that can be trained again",
-                fix="correct the cause, or choose another training",
+                given=f"a training that fails when it is repeated: {text_of(error).rstrip().rpartition(chr(10))[2]}",
+                expected="a training that can be repeated",
+                fix="correct the cause of the error, or choose another training",
             ) from error
 
     @property
@@ -226,15 +226,15 @@ class Source:
         if self.row["outcome"] == "failed":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, which failed",
-                expected="a training that was trained",
-                fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
+                given=f"the training {self.name}, which failed with an error",
+                expected="a training that did not fail",
+                fix='list the trainings with: attnsweep query DIR "select training_id, outcome from trainings"',
             )
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, trained with lbfgs, which searches along lines of one fixed loss",
-                expected="an optimizer that takes one step after the other",
+                given=f"the training {self.name} with lbfgs, whose line searches need the same loss throughout",
+                expected="a training whose optimizer takes one step after the other",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
@@ -243,8 +243,9 @@ class Source:
             raise UserError(
                 "--at",
                 given=step,
-                expected=f"0..{self.n_steps - 1}: {self.name} ended at step {self.n_steps} ({self.row['outcome']})",
-                fix="choose a step before its end",
+                expected=f"a step from 0 to {self.n_steps - 1}, because the training {self.name} ended at step"
+                f" {self.n_steps}",
+                fix="choose a step before the training's end",
             )
         if self.change != "kick" and not self._draws_anew(step):
             missing = {
@@ -254,14 +255,15 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"something that is drawn anew; {self.name} draws {missing[self.change]}",
-                fix="--redraw kick" if self.change == "data" else "--redraw data, or kick",
+                expected=f"random numbers that can be drawn anew, but the training {self.name} draws"
+                f" {missing[self.change]}",
+                fix="use --redraw kick" if self.change == "data" else "use --redraw data or --redraw kick",
             )
 
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The last batch too: in a pass over the data that has begun nothing may be drawn anew, but in a later pass.
+        # The last batch is tested as well: a pass over the data that has begun may draw nothing anew, a later pass may.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)

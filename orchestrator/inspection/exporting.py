@@ -113,8 +113,8 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
     if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
         raise UserError(
             "--to transformer-lens",
-            given="a TransformerLens bridge whose logits differ",
-            expected="the logits of the Hugging Face model",
+            given="a TransformerLens bridge with other logits than the Hugging Face model",
+            expected="a bridge with equal logits",
             fix="export with --to hf, and look at the architecture's adapter in TransformerLens",
         )
     return 'TransformerBridge.boot_transformers("{}")'
@@ -130,9 +130,10 @@ def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
     if not isinstance(model, PreTrainedModel):
         raise UserError(
             "--to hf",
-            given=f"a module of {trained.workload.name}, {type(model).__name__}",
-            expected="a transformers.PreTrainedModel, or a workload whose `hugging_face` makes one",
-            fix="export the weights: --to safetensors",
+            given=f"a module of the workload {trained.workload.name}, of the class {type(model).__name__}",
+            expected="a transformers.PreTrainedModel, or a workload whose method `hugging_face` returns a"
+            " PreTrainedModel",
+            fix="export the weights alone with: --to safetensors",
         )
     model.config.attnsweep = about(trained)
     model.save_pretrained(folder)

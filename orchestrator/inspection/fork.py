@@ -178,6 +178,10 @@ def check_numbers(n: int, size: float) -> None:
         UserError: If either is not above 0.
     """
     if n < 1:
-        raise UserError("--n", given=n, expected="1 continuation or more", fix=f"--n {DEFAULT_N}")
+        raise UserError(
+            "--n", given=n, expected="a number of continuations from 1 on", fix=f"write for example --n {DEFAULT_N}"
+        )
     if not 0 < size < float("inf"):
-        raise UserError("--size", given=size, expected="a number above 0", fix=f"--size {DEFAULT_SIZE}")
+        raise UserError(
+            "--size", given=size, expected="a kick's size above 0", fix=f"write for example --size {DEFAULT_SIZE}"
+        )

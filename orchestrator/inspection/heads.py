@@ -133,8 +133,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
     directory."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
-    # `looked_at` is first called without weights, to refuse a model without heads, or a missing sentence, before the
-    # training is repeated.
+    # `looked_at` is called without weights first, so that a model without heads or a missing sentence is refused before
+    # the training is repeated, which takes long.
     looked_at(workload, training, {}, sentence)
     (end,) = ends_of(directory, [row["training_id"]])
     maps = looked_at(workload, training, end.state, sentence)

@@ -31,10 +31,11 @@ _THIN = 0.8
 def check_format(out: Path) -> None:
     """Raises a UserError if the file's name does not end in .png or .svg."""
     if out.suffix.lower() not in FORMATS:
+        endings = " or ".join(FORMATS)
         raise UserError(
             "--out",
             given=str(out),
-            expected=f"a name that ends in {' or '.join(FORMATS)}",
+            expected=f"a file name that ends in {endings}",
             fix="write for example --out heads.png",
         )
 

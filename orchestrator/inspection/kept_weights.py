@@ -106,7 +106,8 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
                 write = partial(pq.write_table, _table(again.state))
                 directory.place.publish(again.deviation.training_id, {FOLDER: write})
     if wrong:
-        raise SweepError(f"weights that were not kept: {'; '.join(wrong)}", directory.place)
+        faults = "; ".join(wrong)
+        raise SweepError(f"the weights of these trainings were not kept: {faults}", directory.place)
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
@@ -171,9 +172,9 @@ def _read(place: Place, name: str) -> State:
         if digest(file) != name.partition("-")[2]:
             raise UserError(
                 place.file_name(FOLDER, name),
-                given="other bytes than were written",
-                expected="the weights as they were kept",
-                fix="remove the file: the weights are then trained again",
+                given="a weights file whose bytes differ from those that were written",
+                expected="an unchanged weights file",
+                fix="remove the file: the training is then repeated to get its weights",
             )
         file.seek(0)
         rows = pq.read_table(file, schema=_SCHEMA).to_pylist()

@@ -49,11 +49,12 @@ def find_training(ledger: Ledger, name: str) -> str:
     if not matches:
         raise _unknown(ledger, name)
     if len(matches) > 1:
+        hints = ", ".join(matches[:_MOST_HINTS])
         raise UserError(
             "TRAINING_ID",
             given=name,
-            expected=f"the name of one training; {len(matches)} have it",
-            fix=f"write more characters: {', '.join(matches[:_MOST_HINTS])}, ...",
+            expected=f"the name of one training, but {len(matches)} trainings have names that begin like this",
+            fix=f"write more characters of the name: {hints}, ...",
         )
     return str(matches[0])
 
@@ -68,8 +69,8 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # Files are sorted by trial, so this condition skips the files without these trials. Ids are filtered afterwards,
-    # because Arrow would copy a long list of ids for each part of each file.
+    # Files are sorted by trial, so the filter by trial skips files without these trials. The filter by training id is
+    # applied afterwards, because Arrow would copy a long list of ids for each part of each file.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 
@@ -81,7 +82,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
-            # Rows of versions without pruning lack `pruned_step`.
+            # Rows of versions without pruning have no column `pruned_step`.
             pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()
@@ -90,7 +91,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 def has_end(row: Mapping[str, Any]) -> bool:
     """Returns whether a training ended with finite weights, judged by its row of `trainings`."""
-    # The step is tested too, because a pruned training may have diverged before.
+    # `diverged_step` is tested besides the outcome, because a pruned training may have diverged before it was pruned.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 
@@ -115,9 +116,9 @@ def ended_training(
     if not has_end(row):
         raise UserError(
             "TRAINING_ID",
-            given=f"{name}, which ended as {row['outcome']}",
+            given=f"the training {name} with the outcome {row['outcome']}",
             expected="a training whose last weights are finite",
-            fix=f'see: attnsweep query DIR "{query}"',
+            fix=f'list such trainings with: attnsweep query DIR "{query}"',
         )
     (task,) = recorded_tasks(workload, rows.trainings)
     return row, rows, task.training

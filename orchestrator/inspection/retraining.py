@@ -85,9 +85,9 @@ class Retrained:
         if self.state is None:
             raise UserError(
                 self.name,
-                given=f"a training that fails when trained again: {self.deviation.replayed.last_words}",
-                expected="a training that ends with weights",
-                fix="correct the cause, or choose another training",
+                given=f"a training that fails when it is repeated: {self.deviation.replayed.last_words}",
+                expected="a training that can be repeated to its end",
+                fix="correct the cause of the error, or choose another training",
             )
         return self.state
 

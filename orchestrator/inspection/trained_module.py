@@ -101,8 +101,8 @@ def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
         raise UserError(
             "step",
             given=step,
-            expected=f"0..{n_steps}, the steps that the training took",
-            fix="choose one of these steps",
+            expected=f"a step that the training took, from 0 to {n_steps}",
+            fix="choose a step in this range",
         )
     (again,) = retrain(directory, [row["training_id"]], no_further, step)
     return End(again.ended, again.difference)

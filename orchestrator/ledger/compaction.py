@@ -88,7 +88,8 @@ def recover(place: Place) -> Recovery:
     try:
         trainings = open_files(place, "trainings", fragment_names(place))
     except FileNotFoundError as gone:
-        # A dangling link is damage: nobody but this process removes files.
+        # A symbolic link without a target is reported as damage: no other process removes files while this one has the
+        # lock.
         raise damaged(place, gone.filename, "no such file") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
@@ -100,7 +101,8 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # The removal is durable before a later merge may remove the fragment that replaces the removed ones.
+        # Files are removed durably at this point. Otherwise a later merge might remove the fragment that replaces them
+        # while they still exist.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
@@ -202,9 +204,10 @@ def _batches(
 def _one_spec(place: Place, snapshot: Snapshot) -> str:
     specs = sorted({file.stamp.spec_sha256 for files in snapshot.files.values() for file in files.values()})
     if len(specs) > 1:
+        hashes = ", ".join(spec[:12] for spec in specs)
         raise UserError(
             str(place),
-            given=f"rows of {len(specs)} sweeps (spec {', '.join(spec[:12] for spec in specs)})",
+            given=f"rows of {len(specs)} sweeps, with the spec hashes {hashes}",
             expected="the rows of one sweep",
             fix="remove the files that were copied into the directory from another sweep",
         )

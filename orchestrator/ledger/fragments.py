@@ -148,14 +148,14 @@ def require_ledger(place: Place) -> None:
     Raises:
         UserError: If the directory holds none.
     """
-    # Imported only here, because it imports Optuna, which reading rows does not need.
+    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
         raise UserError(
             "DIR",
             given=str(place),
-            expected="a sweep directory, with a folder trainings in it",
+            expected="a sweep directory, which contains a folder named trainings",
             fix="give the directory that `attnsweep run` printed",
         )
 
@@ -181,14 +181,16 @@ def _open_snapshot(place: Place) -> Snapshot:
             counting = counting_names(trainings)
             files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except (FileNotFoundError, UserError) as error:
-            # A file that is removed while it is read may look damaged.
+            # A file that another process removes during the read may look damaged. In this case the listing is
+            # repeated.
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "no such file") from error
             raise
-        # A listing is no snapshot: if it overlaps a compaction, it can miss both the old files and the new one. Commits
-        # during the listing are harmless, and a reader that waited for a pause in them might never return.
+        # A listing of a folder is not atomic: if a compaction runs meanwhile, the listing can miss both the old files
+        # and the new one. Commits of new files during the listing are harmless, so a reader does not wait for a pause
+        # between commits.
         if not is_overtaken(place, names):
             return _sound(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
@@ -277,20 +279,20 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except FileNotFoundError as gone:
         raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
     except KeyError as lacking:
-        raise damaged(place, path, f"no {lacking.args[0].decode()} in its metadata") from lacking
+        raise damaged(place, path, f"a file without the entry {lacking.args[0].decode()} in its metadata") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "malformed entries replaces or digests in its metadata") from damage
+        raise damaged(place, path, "a malformed entry replaces or digests in the file's metadata") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
         raise UserError(
             path,
-            given=f"schema_version {version}",
-            expected=f"{SCHEMA_VERSION} or lower",
-            fix="read it with the newer attnsweep that wrote it",
+            given=f"a file with schema_version {version}",
+            expected=f"a schema_version up to {SCHEMA_VERSION}",
+            fix="read the file with the newer version of attnsweep that wrote it",
         )
     if name in stamp.replaces:
-        raise damaged(place, path, "a file that replaces itself")
+        raise damaged(place, path, "a file whose metadata says that it replaces itself")
     if wrong:
         raise damaged(place, path, wrong)
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)
@@ -318,7 +320,8 @@ def publish(
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # `trainings` is the last of `TABLES`, so the digests of the other files are known by then.
+        # `trainings` is the last table of `TABLES`, so the digests of the other tables' files are known when it is
+        # written.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
         # Losses hardly repeat, so Parquet's dictionary of a column of them would be as large as the column. The bytes
         # of their exponents do repeat: splitting the bytes makes curves a sixth smaller.
@@ -341,7 +344,7 @@ def publish(
 
 
 def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
-    # Imported only here, because it imports Optuna, which reading rows does not need.
+    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.ledger.declared import declared_columns
 
     return declared_columns(place)

@@ -87,10 +87,12 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
     place = directory.place
     if not directory.finished:
         fix = f"finish it with: attnsweep resume {as_argument(place)}"
-        raise UserError(_THIN, given=f"{place}, which is not finished", expected="a finished sweep", fix=fix)
+        raise UserError(_THIN, given=f"the unfinished sweep {place}", expected="a finished sweep", fix=fix)
     if directory.sources:
         fix = "thin the curves of these sweeps, and merge them again"
-        raise UserError(_THIN, given=f"{place}, which was merged", expected="a sweep that was run", fix=fix)
+        raise UserError(
+            _THIN, given=f"the directory {place}, a merge of several sweeps", expected="a single sweep", fix=fix
+        )
     snapshot, sizes = open_snapshot(place), place.sizes()
     for kept_every, names in snapshot.by_thinning().items():
         if every % kept_every and kept_every < every:

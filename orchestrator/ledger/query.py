@@ -58,11 +58,11 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     try:
         statements = connection.extract_statements(sql)
         if [statement.type in _READING for statement in statements] != [True]:
-            raise _refused(sql, "start it with SELECT or FROM, and ask one query at a time")
+            raise _refused(sql, "begin the query with SELECT or FROM, and give one query at a time")
         return _fetched(_storable(connection.sql(sql)), sql)
     except (duckdb.Error, UnicodeEncodeError) as error:
         says = " ".join(str(error).split("\n\n")[0].split())
-        raise _refused(sql, f"DuckDB says: {says[:_SAID_CHARACTERS]}") from error
+        raise _refused(sql, f"correct the query; DuckDB's error is: {says[:_SAID_CHARACTERS]}") from error
 
 
 def _storable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
@@ -91,7 +91,10 @@ def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
         for batch in reader:
             size += batch.nbytes
             if size > ANSWER_BYTES:
-                raise _refused(sql, f"ask for less, or aggregate: the answer is larger than {ANSWER_BYTES:,} bytes")
+                raise _refused(
+                    sql,
+                    f"select fewer rows or aggregate them, because the answer is larger than {ANSWER_BYTES:,} bytes",
+                )
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
 
@@ -108,12 +111,14 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
     if format == "json" and (twice := _twice(table.column_names)):
         raise UserError(
             "SQL",
-            given=f"two columns named {twice}",
-            expected="different names of the columns, for --format json",
-            fix="rename one of them with AS, or use --format csv",
+            given=f"an answer with two columns named {twice}",
+            expected="columns with different names, which --format json needs",
+            fix="rename one of the columns with AS, or use --format csv",
         )
     if format == "parquet" and out is None:
-        raise UserError("--out", given=None, expected="a file, for --format parquet", fix="add --out FILE.parquet")
+        raise UserError(
+            "--out", given=None, expected="a file name, which --format parquet needs", fix="add --out FILE.parquet"
+        )
     if out is None:
         _TEXT_FORMATS[format](table, sys.stdout)
         return
@@ -135,7 +140,7 @@ def _write_table(table: pa.Table, file: TextIO) -> None:
         grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)
     for record in _records(table.slice(0, TABLE_ROWS)):
         grid.add_row(*(Text(plain(_cell(value))) for value in record))
-    # Files and pipes have no width that the table must fit into.
+    # A file or pipe has no width, so the table may be as wide as needed.
     console = PlainConsole(file=file, width=None if file.isatty() else sys.maxsize)
     console.print(grid)
     if table.num_rows > TABLE_ROWS:

@@ -95,14 +95,15 @@ class Ledger:
                 tables = {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
             return sorted(snapshots[0].rows()), tables
 
-        # The names determine the content, because each ends with a digest.
+        # File names end with a digest of the content, so equal names mean equal content.
         if self._fetched is None or self._fetched[0] != names_in_all(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)
-        # Files are read ahead only from an object store: for a million trainings this takes a gigabyte of memory.
+        # Files are read ahead only from an object store, because reading ahead takes a gigabyte of memory for a million
+        # trainings.
         options = ds.ParquetFragmentScanOptions(
             page_checksum_verification=True, pre_buffer=not self.place.pins_open_files
         )
@@ -133,7 +134,7 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
             try:
                 return read(snapshots)
             except Exception:
-                # Arrow and DuckDB raise different errors for a missing file.
+                # For a missing file Arrow and DuckDB raise different exceptions, so all exceptions are caught here.
                 if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
                     raise
     raise AssertionError

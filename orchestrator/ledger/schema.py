@@ -142,7 +142,7 @@ def trainings_schema(
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
     """Returns the columns of each table of a workload's sweeps. A workload without attention heads has no table
     `heads`."""
-    # `Any`, because mypy takes the `__hash__` of the class's instances for the class's own.
+    # The type is `Any`, because mypy confuses the `__hash__` of the class with the `__hash__` of its instances.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))
@@ -208,14 +208,17 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = sorted(set(schema.names) - set(table.column_names))
     unknown = sorted(set(table.column_names) - set(schema.names))
     if missing or unknown:
-        raise ValueError(f"columns: missing {missing}, unknown {unknown}")
+        raise ValueError(
+            f"expected the columns of the schema, but the columns {missing} are missing and the columns {unknown} are"
+            " unknown"
+        )
     conformed = pa.table([_column(table[field.name], field) for field in schema], schema=schema)
     for field in schema:
         if field.type == pa.float64() and not field.nullable and conformed[field.name].null_count:
             conformed = conformed.filter(pc.is_valid(conformed[field.name]))
     for field in schema:
         if not field.nullable and conformed[field.name].null_count:
-            raise ValueError(f"{field.name}: got null, which the schema does not allow")
+            raise ValueError(f"column {field.name}: got null, which the schema does not allow")
     return conformed
 
 
@@ -227,7 +230,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
     for column in BASE_COLUMNS[table]:
         field = fields.pop(column.name, None)
         if field is None:
-            # A nullable column may be newer than the file.
+            # A nullable column that the file lacks is no misfit: the column may have been added after the file was
+            # written.
             if not column.nullable:
                 yield f"no column {column.name}"
         elif field.type != column.type:
@@ -266,8 +270,8 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
             n_places = len(places)
         place = place * (high - low + 1) + (numbers - low)
         n_places *= high - low + 1
-    # One number per row is sorted, because pyarrow's sort, which compares key by key, is several times slower. The
-    # stable sort is fast on runs that are already in order, as packs and fragments are.
+    # One number per row is sorted, because pyarrow's sort by several keys is several times slower. The stable sort is
+    # fast on stretches that are already in order, as the rows of a pack or fragment are.
     return table.take(np.argsort(place, kind="stable"))
 
 
@@ -286,7 +290,7 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The doc of an optional parameter already states the meaning of null.
+    # The description of an optional parameter already states the meaning of null.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
@@ -306,7 +310,7 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if field.type == TEXT and pa.types.is_dictionary(values.type):
         values = values.cast(TEXT)
     if values.type != field.type:
-        raise ValueError(f"{field.name}: got {values.type}, expected {field.type}")
+        raise ValueError(f"column {field.name}: got the type {values.type}, expected the type {field.type}")
     if values.type == pa.float64():
         return pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
     return values

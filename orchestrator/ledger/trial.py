@@ -158,7 +158,8 @@ def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
     """Returns the numbers of the complete trials, in order, given rows of `trainings`: those with all replicates that
     `rule` requires."""
     if isinstance(rule, int):
-        # Outcomes do not matter here, and Arrow counts half a million rows faster than Python reads them.
+        # With a fixed number of replicates, outcomes do not matter, and Arrow counts half a million rows faster than
+        # Python reads them.
         counts = rows.group_by("trial").aggregate([("replicate", "count_distinct")])
         return sorted(counts.filter(pc.field("replicate_count_distinct") == rule)["trial"].to_pylist())
     return sorted(trial for trial, ended in ended_trainings(rows).items() if is_complete(rule, ended.stuck))

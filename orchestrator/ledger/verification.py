@@ -134,20 +134,23 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A UserError about a user's query quotes DuckDB, which reports an IOError only for a damaged file.
+        # A UserError about a user's query is raised again, except where it quotes an IOError of DuckDB, which means a
+        # damaged file.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
         parts = [part for place in places for part in parts_of(place)]
         for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
+        ledgers = ", ".join(map(str, places))
         failure = error if isinstance(error, OSError) else _quoted(str(error))
         if failure is not None:
-            # Even an error that looks like damage counts as unreadable, because the files were found sound just now.
-            raise unreadable(failure.filename or ", ".join(map(str, places)), failure) from error
+            # The files were checked a moment ago and are sound. Therefore even an error that looks like damage is
+            # reported as an unreadable file.
+            raise unreadable(failure.filename or ledgers, failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
-                ", ".join(map(str, places)),
-                given=f"{type(error).__name__}: {reason(error)}",
+                ledgers,
+                given=f"a file whose reading raises {type(error).__name__}: {reason(error)}",
                 expected="a ledger that attnsweep wrote",
                 fix="check the ledger with: attnsweep audit DIR",
             ) from error
@@ -163,7 +166,8 @@ def _quoted(text: str) -> OSError | None:
 
 def set_aside(place: Place, name: str) -> None:
     """Moves a fragment's files to the sweep's folder `set_aside`, so its trainings no longer count. Idempotent."""
-    # `trainings` comes last: until it is moved, the fragment is listed, so another call completes an interrupted one.
+    # The file of `trainings` is moved last: the fragment is listed as long as this file is in place, so a second call
+    # completes an interrupted move.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)
@@ -176,9 +180,10 @@ def set_damage_aside(place: Place) -> dict[str, str]:
         A message for each fragment, by name.
     """
     messages: dict[str, str] = {}
-    # Repeated, because the fragments that a removed merged fragment replaced count again if they still exist.
+    # The check is repeated, because removing a damaged merged fragment makes the fragments that it replaced count
+    # again, and these may be damaged too.
     while suspects := examine(place).damaged:
-        # Only damage that is seen twice counts, because a store or a network may answer wrongly once.
+        # Only damage that two reads find counts, because a store or a network may return a wrong answer once.
         for name, fault in examine(place).damaged.items():
             if name in suspects:
                 set_aside(place, name)
@@ -223,9 +228,9 @@ def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",
-            given=f"{n} trainings that are recorded more than once",
-            expected="each training once in the files that are to be merged",
-            fix=f"attnsweep resume {as_argument(place)}, which sets the files that repeat them aside",
+            given=f"{n} trainings that are recorded in more than one file",
+            expected="files that record each training once",
+            fix=f"set the repeating files aside with: attnsweep resume {as_argument(place)}",
         )
 
 
@@ -237,8 +242,8 @@ def _n_doubled(place: Place, snapshot: Snapshot) -> int:
 
 def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
     with naming_damage([place]), place.answering():
-        # The column `sweep` is part of the key, so rows that were copied from another sweep are not taken for
-        # repetitions: they are refused elsewhere.
+        # The column `sweep` is part of the key, so that rows copied from another sweep do not count as repeated
+        # trainings. Rows of another sweep are refused elsewhere.
         return _once(snapshot.dataset("trainings").to_table(columns=["sweep", "trial", "replicate"]))
 
 

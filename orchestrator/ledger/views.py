@@ -17,9 +17,9 @@ Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    # There is no folder to spill to, because SQL could write to it even without external access.
+    # DuckDB gets no folder for temporary files, because SQL could write to that folder even without external access.
     "temp_directory": "",
-    # Half of the memory is left, because the sweep may be training on this machine.
+    # DuckDB may use half of the memory, because a sweep may be training on the same machine.
     "memory_limit": "50%",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -97,8 +97,8 @@ def _database() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
-    # The progress bar, which cursors cannot disable, would be drawn on stdout among the results. In Jupyter without
-    # ipywidgets, DuckDB has no bar and refuses the setting.
+    # DuckDB would draw its progress bar on stdout, between the results, and cursors cannot disable it. In Jupyter
+    # without ipywidgets, DuckDB has no progress bar and refuses the setting.
     if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")
@@ -128,7 +128,7 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
         raise UserError(
-            "DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="name each sweep once"
+            "DIR", given=f"the sweep {twice[0]}, named twice", expected="different sweeps", fix="name each sweep once"
         )
     for table in BASE_COLUMNS:
         parts = []

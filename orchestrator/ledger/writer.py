@@ -84,7 +84,9 @@ class LedgerWriter:
         assert not pack.startswith((MERGED, "."))
         assert "/" not in pack
         if heads is not None and "heads" not in self._schemas:
-            raise ValueError("heads: got rows, from a workload that was declared without heads")
+            raise ValueError(
+                "heads: got rows of attention heads, expected none, because the workload declares no heads"
+            )
         tables = {"trainings": trainings, "curves": curves, "heads": heads}
         rows = self._rows.setdefault(curves_every, {})
         rows[self._publish(pack, tables, curves_every)] = sum(table.num_rows for table in tables.values() if table)
@@ -129,9 +131,9 @@ class LedgerWriter:
             if file.stamp.spec_sha256 != self._stamp.spec_sha256:
                 raise UserError(
                     self._place.file_name("trainings", name),
-                    given=f"rows of the spec {file.stamp.spec_sha256[:12]}",
-                    expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
-                    fix="choose a directory without a sweep",
+                    given=f"rows of another sweep, with the spec hash {file.stamp.spec_sha256[:12]}",
+                    expected=f"rows of this sweep, with the spec hash {self._stamp.spec_sha256[:12]}",
+                    fix="choose a directory that contains no sweep yet",
                 )
 
 

@@ -231,7 +231,7 @@ def _draw_singles(panel: Axes, singles: Sequence[Sample], colour: str) -> None:
             if sample.curve and (sample.motion == STILL) == is_still
         ]
         drawn = LineCollection(paths, colors=colour, linewidths=0.5, linestyles=[dashes], alpha=0.5)
-        # Single curves do not decide the limits of the axes.
+        # `autolim=False` because single curves must not change the limits of the axes.
         panel.add_collection(drawn, autolim=False)
 
 

@@ -87,12 +87,18 @@ def write_report(
     if out is None:
         if len(directories) > 1:
             raise UserError(
-                "--out", given=None, expected="a file name, for a report on several sweeps", fix="add --out FILE.html"
+                "--out",
+                given=None,
+                expected="a file name, which a report on several sweeps needs",
+                fix="add --out FILE.html",
             )
         place = place_of(directories[0])
         if not isinstance(place, LocalFolder):
             raise UserError(
-                "--out", given=None, expected="a file name, for a sweep in an object store", fix="add --out FILE.html"
+                "--out",
+                given=None,
+                expected="a local file name, which a report on a sweep in an object store needs",
+                fix="add --out FILE.html",
             )
         out = _own_file(place)
     refuse_special(out)
@@ -158,7 +164,8 @@ def _drawn(
     shown = [
         Shown(
             report=report,
-            # These come before the figures, because they may raise a UserError and figures take time.
+            # The questions (`why`) and the maps are computed before the figures: they may raise a UserError, and
+            # figures take a long time.
             why=tuple(asks(report)) if asks else (),
             maps=tuple(maps(report)) if maps else (),
             pictures=draw_sweep(report, f"{at}_" if several else ""),
@@ -220,7 +227,7 @@ def _own_file(place: LocalFolder) -> Path:
         raise UserError(
             "--out",
             given=None,
-            expected=f"a file name, because you cannot write to {folder}",
+            expected=f"a file name for the report, because the folder {folder} is not writable",
             fix="add --out FILE.html",
         )
     return out

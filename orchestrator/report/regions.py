@@ -131,7 +131,7 @@ def read_regions(
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
     values = {rates.parameter: [row[3 + index] for row in rows] for index, rates in enumerate(swept)}
     explained = [Explained(rates, _epsilon_squared(share, _places(rates, values, fine_bins))) for rates in swept]
-    # The sort is stable, so parameters that explain nothing stay in the order of the search space.
+    # The sort is stable, so that parameters which explain nothing keep the order of the search space.
     explained.sort(key=lambda entry: -entry.share)
     binning = cell_bins if len(explained) > 1 else fine_bins
     counts = list(zip(n.tolist(), asked.tolist(), strict=True))
@@ -226,7 +226,7 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     try:
         asked = read_phase_diagram(connection, [spec], x, y, regions.question.ending)
     except UserError:
-        # The values of a parameter are not numbers, so the report has only the cells.
+        # A phase diagram needs parameters whose values are numbers. For other values the report shows only the cells.
         return Plane(outcomes, None, ())
     diagrams = (read_phase_diagram(connection, [spec], x, y, Ending(outcome)) for outcome in outcomes.outcomes)
     return Plane(outcomes, asked, tuple(diagram for diagram in diagrams if diagram.surface is not None))

@@ -88,7 +88,7 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
     """Encodes values as indices into a list of the distinct values. The list begins with the `known` values in their
     order."""
-    # Keys contain the type, because True == 1 in Python although a reader sees two values.
+    # Keys contain the type of a value, because True == 1 in Python although True and 1 are two values to a reader.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)
     first = {(type(value), value): None for value in known if (type(value), value) in present}

@@ -84,13 +84,14 @@ class ServedReport:
             host, cookies: The headers `Host` and `Cookie`.
             port: The server's port.
         """
-        # Any other host name belongs to another site that resolves it to this machine (DNS rebinding).
+        # A request for any other host name comes from a site that resolves its name to this machine (DNS rebinding),
+        # and is refused.
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             return HTTPStatus.FORBIDDEN, "Open the address that attnsweep serve has printed.", {}
         parts = urlsplit(target)
         if parts.path not in ("/", _CHANGES):
             return HTTPStatus.NOT_FOUND, "There is one page, at /.", {}
-        # The cookie's name contains the port, because browsers send cookies to all ports of a host.
+        # The cookie's name contains the port, because a browser sends the cookies of a host to all ports of the host.
         name = f"attnsweep-{port}"
         if any(_same(given, self.token) for given in parse_qs(parts.query).get("token", ())):
             cookie = f"{name}={self.session}; HttpOnly; SameSite=Strict; Path=/"
@@ -116,7 +117,7 @@ def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[st
     next(looks)
     served = ServedReport()
     with _listening(served, port) as url:
-        # The browser is opened while the first report is made, which takes seconds.
+        # The browser is opened before the first report is made, because making a report takes seconds.
         told(url)
         served.renew(make_report(directories, renewal=0)[0], 0)
         for number, _ in enumerate(looks, 1):
@@ -132,8 +133,8 @@ def _listening(served: ServedReport, port: int) -> Iterator[str]:
         raise UserError(
             "--port",
             given=port,
-            expected=f"a free port ({error.strerror})",
-            fix="leave --port out, and any free port is taken",
+            expected=f"a port that can be opened ({error.strerror})",
+            fix="leave out --port: attnsweep then chooses a free port",
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="attnsweep serve", daemon=True)
     thread.start()
@@ -156,7 +157,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
             port = int(self.connection.getsockname()[1])
             host, cookies = self.headers.get("Host", ""), self.headers.get("Cookie", "")
             status, text, more = served.answer(self.path, host, cookies, port)
-            # A browser may close the connection before it has read everything.
+            # A browser may close the connection before it has read the whole response.
             with suppress(ConnectionError):
                 if status == HTTPStatus.OK and urlsplit(self.path).path == _CHANGES:
                     self._tell_changes()

@@ -46,7 +46,8 @@ def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterato
     seen = None
     while not ended.is_set():
         before, pause = time.monotonic(), _LOOK_SECONDS
-        # The state is read before the caller reads the ledger, so a commit in between counts as a change next time.
+        # The state is read before the caller reads the ledger, so a commit between both reads is reported as a change
+        # in the next round.
         states = [_state(SweepDirectory.open(name)) for name in directories]
         if states != seen:
             seen = states

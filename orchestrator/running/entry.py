@@ -63,7 +63,7 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
     if not directory.finished:
         raise UserError(
             str(directory.place),
-            given="a sweep that another process has extended meanwhile",
+            given="a sweep that another process has just extended",
             expected="a finished sweep",
             fix="repeat the command",
         )
@@ -72,12 +72,14 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
 
 def _check_drift(directory: SweepDirectory, environment: Environment) -> None:
     if changes := directory.changes(environment):
+        differences = "; ".join(changes)
         raise UserError(
             str(directory.place),
-            given="; ".join(changes),
-            expected="the versions and code that the sweep was trained with so far",
-            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
-            "column `environment` then distinguishes the rows",
+            given=differences,
+            expected="the library versions and code that the sweep was trained with so far",
+            fix=f"restore these versions and code, or continue with attnsweep resume {as_argument(directory.place)}"
+            " --accept-drift: "
+            "the column `environment` then tells the rows apart",
         )
 
 
@@ -119,15 +121,17 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
             "--dir",
-            given=f"{place}, which holds another sweep: {directory.spec.name}, spec {directory.spec_sha256[:12]}",
-            expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
+            given=f"the directory {place}, which contains another sweep: {directory.spec.name}, with the spec hash"
+            f" {directory.spec_sha256[:12]}",
+            expected=f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}",
             fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}",
         )
     if dict(directory.code) != (code.sha256 if code else {}):
+        code_files = ", ".join(directory.code)
         raise UserError(
             "--dir",
-            given=f"{place}, which holds this sweep with other code of {', '.join(directory.code)}",
-            expected="a new directory, or this sweep with the files as they are",
+            given=f"the directory {place}, which contains this sweep with other code in the files {code_files}",
+            expected="a new directory, or one with this sweep and the same code",
             fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}",
         )
 
@@ -137,10 +141,11 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
     trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
+        other_sweeps = ", ".join(others)
         raise UserError(
             f"{place}/trainings",
-            given=f"trainings of the sweep {', '.join(others)}",
-            expected=f"only trainings of {directory.sweep}, the sweep in sweep.json",
+            given=f"trainings of another sweep: {other_sweeps}",
+            expected=f"only trainings of the sweep that sweep.json describes, {directory.sweep}",
             fix="remove the files that were copied into the directory, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(place)}",
         )
@@ -154,7 +159,8 @@ def check_retry(spec: Sweep) -> None:
         raise UserError(
             "--retry-failed",
             given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
-            expected="a fixed number of replicates, because the rule has counted the failed trainings already",
+            expected="a sweep with a fixed number of replicates, because a rule has already counted the failed"
+            " trainings",
             fix="run a new sweep, or leave out --retry-failed",
         )
 
@@ -164,7 +170,7 @@ def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]
     if warm_starts and not directory.warm_start:
         raise UserError(
             "--warm-start",
-            given=f"for {directory.place}, a sweep that began without it",
-            expected="a new sweep, because a sampler takes earlier trials only before its first draw",
+            given=f"--warm-start for {directory.place}, a sweep that began without --warm-start",
+            expected="a new sweep, because a sampler learns from other sweeps' trials only before its first draw",
             fix="choose another --dir, or leave out --warm-start",
         )

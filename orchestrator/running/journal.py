@@ -62,7 +62,7 @@ class StudyLog(BaseJournalBackend):
         self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
-        # Kept as texts, which the garbage collector need not traverse.
+        # Entries are stored as strings, because the garbage collector does not traverse strings.
         self._unsaved: list[str] = []
         self._has_failed = False
 
@@ -201,8 +201,8 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        # The file is unbuffered, because a buffer would write once more, when it is closed, what a disk refused and may
-        # have written.
+        # The file is unbuffered. A buffer would repeat a failed write when the file is closed, although the disk may
+        # already have stored a part of it.
         with self._writing(), locked(self._path), refuse_link(self._path).open("ab+", buffering=0) as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()
@@ -225,7 +225,7 @@ class JournalFile:
             raise StoreError(
                 str(self._path),
                 given="a change by another program",
-                expected="only entries and notes of this sweep while it runs",
+                expected="a journal that only this sweep writes while it runs",
                 fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
             )
         self._n_bytes += len(added)
@@ -237,9 +237,9 @@ class JournalFile:
         if seals.broken:
             raise UserError(
                 str(self._path),
-                given=f"line {seals.broken[0]}, which has changed since it was written",
+                given=f"a journal whose line {seals.broken[0]} has changed since it was written",
                 expected="the study's journal as attnsweep wrote it",
-                fix="restore it from a copy; to see what is wrong: attnsweep audit DIR",
+                fix="restore the journal from a copy; to see what is wrong: attnsweep audit DIR",
             )
         return seals.chain
 

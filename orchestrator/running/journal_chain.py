@@ -39,7 +39,8 @@ class Chain:
             return None
         self._since.update(line[: match.start()])
         fits = self._close() == match[1].decode()
-        # The digest continues from the seal that was read, so a damaged line does not make later seals wrong.
+        # The digest continues from the seal (chained digest) in the file, so one damaged line does not make all later
+        # seals wrong.
         self._since = sha256(match[1])
         return fits
 

@@ -93,8 +93,9 @@ class JournalPieces:
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
         if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
-            # If the answer to the write was lost, the client has repeated it, and the store has refused the repetition.
-            # No two writers write the same text, because the seals depend on the writers' first lines.
+            # The client repeats a write whose answer was lost, and the store then refuses the repetition. Equal text
+            # shows that this writer wrote the piece, because two writers' texts always differ in their seals (chained
+            # digests).
             stored = self._prefix.versioned(f"{self._folder}/{name}")
             if stored is None or stored.text != text:
                 return False
@@ -106,8 +107,8 @@ class JournalPieces:
         if journal.number != self._number:
             raise self._taken(journal.number)
         name = _joined(journal.number)
-        # Written unconditionally, because a large upload cannot be conditional. Whoever repeats it writes the same
-        # content.
+        # This write is unconditional, because a large upload cannot be conditional. Another process that repeats the
+        # write writes the same content.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
         spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
         self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))
@@ -154,9 +155,12 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
     for expected, (number, name) in enumerate(later, start=first + 1):
         if number != expected:
             raise _damaged(
-                prefix, f"{folder}/{_piece(expected)}", f"no such piece, although there is a later one, {name}"
+                prefix,
+                f"{folder}/{_piece(expected)}",
+                f"a missing piece of the journal, although the later piece {name} exists",
             )
-    # Pieces of earlier versions have the number of their first line in their name; the others follow each other.
+    # The names of pieces that earlier versions wrote contain the number of the first line. Pieces of this version
+    # simply follow each other.
     chosen: list[tuple[int | None, str]] = [(None, joined[1])] if joined else [*_numbered(_EARLIER, names)]
     chosen += [(None, name) for _, name in later]
     texts = _texts(prefix, folder, [name for _, name in chosen])
@@ -167,17 +171,22 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             raise _damaged(
                 prefix,
                 f"{folder}/{name}",
-                f"a piece from line {begins} on, but none of lines {len(lines)} to {begins - 1}",
+                f"a piece that begins at line {begins} of the journal, but no piece with the lines {len(lines)} to"
+                f" {begins - 1}",
             )
-        # A piece that begins before this line is skipped: it has been joined into the first piece, and was not removed
-        # yet.
+        # A piece that begins before this line is skipped: its lines are already in the joined first piece, and the
+        # piece itself has not been removed yet.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)
     seals = read_seals(line.encode() for line in lines)
     if bad := sorted({*seals.broken, *seals.foreign}):
         name = next(name for name, end in ends.items() if bad[0] <= end)
-        raise _damaged(prefix, f"{folder}/{name}", "a piece that does not continue those before it, or was changed")
+        raise _damaged(
+            prefix,
+            f"{folder}/{name}",
+            "a piece of the journal that was changed, or does not continue the pieces before it",
+        )
     passed = [name for _, name in _ours(names) if name not in ends]
     begun = [name for _, name in later if _OPENING in texts[name]]
     return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed, begun)

@@ -185,7 +185,7 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # The rows of packs that have ended are still valid.
+            # The packs that have ended have valid rows, so these rows are committed before the error is raised again.
             self._commit_ended()
             raise
         finally:
@@ -205,14 +205,16 @@ class SweepLoop:
         deadline = time.monotonic() + seconds_left
         is_asking = False
         while not should_stop():
-            # The first trials are asked for even if starting the first trainer took all the time.
+            # The first trials are drawn even if starting the first trainer took all the time of the sweep.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
             if self._study.learns:
                 self._commit_due(is_asking)
             is_asking = self._hand_out()
-            # Committed after handing out, so that trainers work on their next packs while rows are written.
+            # Rows are committed after packs are handed out, so that trainers already work on their next packs while
+            # rows are written.
             if self._commit_due(is_asking) and not is_asking:
-                # The commit may have taken seconds, or made further replicates necessary.
+                # The commit may have taken seconds or made further replicates necessary, so the loop starts again
+                # before it waits.
                 continue
             if not self._pool.running and not self._has_work:
                 return True
@@ -363,7 +365,8 @@ class SweepLoop:
         if state is None:
             return
         self._writer.confirm()
-        # The study is saved first, because `resume` drops a checkpoint of trials that the study does not know.
+        # The study is saved before the checkpoint, because `resume` drops checkpoints of trials that the study does not
+        # have.
         self._study.save()
         self._checkpoints.put(order, state)
         self._plan.got_further(order.pack)
@@ -395,7 +398,7 @@ class SweepLoop:
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
         """Writes the rows of packs to the ledger as one fragment, then reports the trials that these rows complete."""
         self._writer.confirm()
-        # The study is saved first, because a trial whose rows are in the ledger must not be asked for again.
+        # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
         self._study.save()
         every = self._directory.spec.one_probe_in()
         self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads, curves_every=every)

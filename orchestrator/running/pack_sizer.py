@@ -79,7 +79,8 @@ class PackSizer:
             return
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # A size that gains too little is recorded as no faster, so that the search ends there.
+        # If a pack size gains too little speed, its speed is recorded as that of the smaller size, so that the search
+        # for a size ends.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
@@ -91,10 +92,11 @@ class PackSizer:
         """Limits the size of later packs by the peak memory of the packs so far and the memory that is free."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        # If only one width was measured, all of its memory is assumed to grow with the number of lanes.
+        # If only one pack width was measured, all of its memory is assumed to grow with the number of lanes.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
-        # Memory depends on the next power of two of the size. A width that has fitted once fits again.
+        # Memory depends on the width, which is the pack size rounded up to a power of two. A width that has fitted into
+        # memory once fits again.
         self._fitting = max(1 << (most.bit_length() - 1), wide)
 
     @property

@@ -102,7 +102,8 @@ class PackSizes:
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
         """Makes the pack sizers of a sweep. `learns` says whether the sweep's sampler learns from results."""
         spec = directory.spec
-        # What a learning sampler draws must not depend on other sweeps, and pruning needs other sizes.
+        # Pack sizes measured in other sweeps are not used in two cases: draws of a sampler that learns must not depend
+        # on other sweeps, and pruning needs other sizes.
         is_apart = learns or spec.pruner is not None
         of_user = None if is_apart else sizes_of_user(spec.workload, directory.engine)
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1

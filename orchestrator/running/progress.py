@@ -44,7 +44,8 @@ class _Cell:
     is saved."""
 
     def __init__(self, bar: Progress) -> None:
-        from IPython.display import display  # Imported only here: attnsweep does not depend on IPython.
+        # IPython is imported only here, because attnsweep does not depend on IPython.
+        from IPython.display import display
 
         self._shown = bar
         self._last = time.monotonic()
@@ -75,7 +76,8 @@ class ProgressDisplay:
         self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
         self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
-        # Ended trials are stored as counts of equal (n_judged, n_stuck), because there may be millions.
+        # Only trainings of open trials are kept by trial. Ended trials are stored as counts of equal (n_judged,
+        # n_stuck), because there may be millions of trials.
         self._open: dict[int, tuple[int, int]] = {}
         self._ended: Counter[tuple[int, int]] = Counter()
         self._to_close = [*self._complete_before]
@@ -111,7 +113,8 @@ class ProgressDisplay:
         """Counts rows that were added to the ledger."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
-            # No trial needs further replicates, so the total is known now.
+            # All trials have been reported, so no trial needs further replicates and the total number of trainings is
+            # known.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
         self._count(trainings)
         self._bar.update(

@@ -90,7 +90,8 @@ class Pruning:
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:
-            # The remaining trainings of the trial are in other packs.
+            # The other trainings of the trial are in other packs, so the values that these packs reported at this step
+            # are added.
             together = self._reached[trial][step]
             together.update(reached)
             reached = together

@@ -80,11 +80,12 @@ def replay_some(
                     }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
-                    # This training did not raise in its original pack, so its error is a disagreement.
+                    # This training did not raise an error in its original pack, so an error now is a disagreement.
                     return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
-                    # The trainings are replayed alone next, because one of them, or a lack of memory, may be the cause.
+                    # The trainings of a lost or failed pack are replayed alone next, because one of them, or a lack of
+                    # memory, may be the cause.
                     alone = {training: task for training, task in tasks.items() if task in order.tasks}
                     waiting += [
                         PackOrder(training, [task], as_in=order.as_in, machine=order.machine)
@@ -121,7 +122,7 @@ def _packs(
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
-    # Packs are no larger than before, because larger ones might not fit into memory.
+    # Packs of the self-check are no larger than the sweep's own packs, because larger packs might not fit into memory.
     most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
     alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)

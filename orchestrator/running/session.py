@@ -223,7 +223,7 @@ def run_or_resume(
     check_same(spec, code, directory)
     check_same_start(directory, warm_starts)
     if code is not None:
-        # The code is trusted, because the user has given the same files again.
+        # The user has just given the same code files again, so the code counts as trusted.
         trust(code.sha256, console.print)
     if not directory.finished:
         return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
@@ -386,17 +386,19 @@ class _Session:
             with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, DamagedFileError, PoolError) as error:
-            # The storage and the pool worked when the sweep began, so the spec is not at fault.
+            # The storage and the pool worked when the sweep began, so this error is not due to the spec.
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
-            # Raised by a second Ctrl-C, or by one before the sweep runs or at its end: no summary is printed.
+            # This KeyboardInterrupt comes from a second Ctrl-C, or from a Ctrl-C before the sweep starts or while it
+            # ends. No summary is printed.
             self.console.print(how_to_continue(directory), soft_wrap=True, markup=False)
             raise
 
     @contextmanager
     def _opened(self, directory: SweepDirectory, workload: Workload[Any], enter: Entry) -> Iterator[_OpenSweep]:
         with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
-            # The record is read again under the writer's lock, because another run may have changed it meanwhile.
+            # The sweep's record is read again under the writer's lock, because another run may have changed it before
+            # the lock was taken.
             recorded = SweepDirectory.open(directory.place)
             directory = enter(recorded)
             for message in writer.set_aside.values():
@@ -434,7 +436,8 @@ class _Session:
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
         self.replays = None if sweep.is_more else earlier_replays(sweep.recorded)
         with ExitStack() as at_last:
-            # MLflow's process finishes while Ray shuts down and the ledger is read.
+            # MLflow's process is closed at the end of this block, so that it goes on logging while Ray shuts down and
+            # the ledger is read.
             projection = self._train_to_end(sweep, start_pool, at_last)
             summary = summarize(
                 sweep.directory,
@@ -461,7 +464,7 @@ class _Session:
         context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
         with ExitStack() as opened:
             pool = opened.enter_context(closing(start_pool(sweep.workload, context)))
-            # Recorded before MLflow's process reads the record.
+            # The sweep's record is written before MLflow's process starts, because that process reads it.
             sweep.record()
             projection = Projection(directory)
             at_last.callback(lambda: projection.close(self.seconds_to_end, logging_progress(self.console)))
@@ -503,7 +506,7 @@ class _Session:
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self.finished, seconds=self.seconds)
-        # Written last, because `progress.json` belongs to another driver if it has taken over the sweep.
+        # `progress.json` is written last, because it belongs to another driver if that driver has taken over the sweep.
         beacon.end()
 
 

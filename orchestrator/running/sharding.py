@@ -49,7 +49,7 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
                 _FLAG,
                 given=given,
                 expected=expected,
-                fix="change the sweep, or run it with one driver, without --shard",
+                fix="change the sweep's spec, or run the sweep with one driver by leaving out --shard",
             )
 
 
@@ -68,7 +68,7 @@ def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | No
         fix = f"write {_FLAG} I/{whole.shards}" if whole.shards else f"leave {_FLAG} out"
         raise UserError(
             _FLAG,
-            given=f"{shard} for {whole.place}, a sweep of {divided}",
+            given=f"the shard {shard} of the sweep {whole.place}, which has {divided}",
             expected="the number of shards that the sweep's first driver was given",
             fix=f"{fix}, or choose another --dir",
         )
@@ -96,23 +96,26 @@ def begin_shard(
         try:
             create(where, shard.count, None)
         except UserError:
-            # Another driver may be writing the record right now. Any other fault of the directory persists.
+            # While another driver writes the record, opening the directory fails for a moment. Any other error lasts
+            # longer than the wait.
             if not SweepDirectory.is_there(where) and time.monotonic() > until:
                 raise
             time.sleep(_LOOK_SECONDS)
     if whole.engine != environment.engine:
         raise UserError(
             "--engine",
-            given=f"{environment.engine}, while another driver has begun the sweep with {whole.engine}",
-            expected=f"the same engine in all shards: {whole.engine}",
+            given=f"the engine {environment.engine}, while another driver has begun the sweep with the engine"
+            f" {whole.engine}",
+            expected=f"the same engine in all shards, {whole.engine}",
             fix="repeat the command",
         )
     if changes := whole.changes(environment):
+        differences = "; ".join(changes)
         raise UserError(
             str(whole.place),
-            given="; ".join(changes),
-            expected="the versions and code of the driver that has begun the sweep",
-            fix="install the same environment here",
+            given=differences,
+            expected="the same library versions and code as those of the driver that began the sweep",
+            fix="install the first driver's environment on this machine",
         )
     return create(whole.place.inside(shard.folder), 0, shard)
 
@@ -126,9 +129,9 @@ def refuse_whole(directory: SweepDirectory) -> None:
     if directory.shards:
         raise UserError(
             "--dir",
-            given=f"{directory.place}, a sweep of {directory.shards} shards",
-            expected=f"the shard to run, with {_FLAG}",
-            fix=f"add {_FLAG} I/{directory.shards}; or continue all that have begun: attnsweep resume"
+            given=f"the directory {directory.place} of a sweep of {directory.shards} shards",
+            expected=f"the number of the shard to run, given by {_FLAG}",
+            fix=f"add {_FLAG} I/{directory.shards}; or continue all shards that have begun: attnsweep resume"
             f" {as_argument(directory.place)}",
         )
 
@@ -142,9 +145,9 @@ def refuse_extension(directory: SweepDirectory) -> None:
     if directory.shards or directory.shard:
         raise UserError(
             "--trials, --replicates",
-            given=f"{directory.place}, a sweep of several drivers",
-            expected="a sweep of one driver, because drivers share the sweep's record, which must stay as it began",
-            fix="run a new sweep with another --seed, and read the two together: open_sweep(A, B)",
+            given=f"the directory {directory.place} of a sweep of several drivers",
+            expected="a sweep of one driver, because several drivers share the sweep's record, which must not change",
+            fix="run a new sweep with another --seed, and read both sweeps together with open_sweep(A, B)",
         )
 
 

@@ -30,18 +30,19 @@ def check_storage(spec: Sweep) -> None:
         if database is None or database.is_absolute():
             get_storage(spec.storage)
             return
-    except Exception as error:  # Each storage library raises its own errors.
+    # Each storage library raises its own kinds of errors, so all exceptions are caught here.
+    except Exception as error:
         reason = without_credentials(str(error)).partition("\n")[0]
         raise SpecError(
             "storage",
             given=without_credentials(spec.storage),
-            expected="an Optuna storage URL that can be opened",
-            fix=f"check the URL, or leave out storage ({type(error).__name__}: {reason})",
+            expected="the URL of an Optuna storage that can be opened",
+            fix=f"check the URL, or leave out the field storage; the error is {type(error).__name__}: {reason}",
         ) from error
     raise SpecError(
         "storage",
         given=spec.storage,
-        expected="an absolute path, because the sweep may be continued from another folder",
+        expected="the absolute path of a database, because the sweep may be continued from another folder",
         fix=f"set storage=sqlite:///{database.absolute()}",
     )
 
@@ -53,7 +54,7 @@ def check_database(storage: str) -> None:
         FileNotFoundError: If it does not exist.
     """
     if (database := _file_of(storage)) is not None and not database.exists():
-        raise FileNotFoundError(f"there is no database {database.absolute()}")
+        raise FileNotFoundError(f"the database {database.absolute()} does not exist")
 
 
 def _file_of(storage: str) -> Path | None:
@@ -92,11 +93,14 @@ def readable(directory: SweepDirectory) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # Each storage library raises its own errors.
+    # Each storage library raises its own kinds of errors, so all exceptions are caught here.
+    except Exception as error:
         reason = without_credentials(str(error)).partition("\n")[0]
         raise UserError(
             name_of(directory),
-            given=f"{type(error).__name__}: {reason}",
+            given=f"a study whose reading raises {type(error).__name__}: {reason}",
             expected="a study that Optuna can read",
-            fix="check its database" if directory.spec.storage else "restore it from a copy of the directory",
+            fix="check the study's database"
+            if directory.spec.storage
+            else "restore the study from a copy of the directory",
         ) from error

@@ -95,17 +95,17 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     if stored is None:
         raise UserError(
             "CLAIM",
-            given=f"{directory.place}, a sweep without a claim",
-            expected="a directory that `attnsweep verify` has made, or a claim's file",
-            fix="write the claim to a file: docs/verify.md",
+            given=f"the directory {directory.place} of a sweep without a claim",
+            expected="a directory that `attnsweep verify` has made, or the file of a claim",
+            fix="write the claim to a file, as docs/verify.md describes",
         )
     if given is None:
         return stored
     if not stored.says_the_same(given):
         raise UserError(
             "--dir",
-            given=f"{directory.place}, which holds another claim: {stored.claim}",
-            expected="a new directory, or this claim: groups, statements, batch, confidence and seed as they were",
-            fix="choose another --dir, or leave out the file's name to continue the other claim",
+            given=f"the directory {directory.place}, which contains another claim: {stored.claim}",
+            expected="a new directory, or a claim with unchanged groups, statements, batch, confidence and seed",
+            fix="choose another --dir, or leave out the claim's file to continue the claim in the directory",
         )
     return given

@@ -49,16 +49,17 @@ def warm_start(
         raise UserError(
             _FLAG,
             given=f"sampler={spec.sampler}, which learns nothing from the trials of other sweeps",
-            expected="a sampler that learns from them: tpe, cmaes or boundary",
+            expected="a sampler that learns from earlier trials: tpe, cmaes or boundary",
             fix="change the sampler, or leave out --warm-start",
         )
     told = WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
     if spec.sampler == "cmaes" and len(told.told) < _FEWEST_FOR_CMAES:
         raise UserError(
             _FLAG,
-            given=f"{len(told.told)} trials",
-            expected=f"at least {_FEWEST_FOR_CMAES} trials for sampler=cmaes, which starts from their best tenth",
-            fix="name further sweeps, or use sampler=tpe",
+            given=f"{len(told.told)} usable trials of other sweeps",
+            expected=f"at least {_FEWEST_FOR_CMAES} trials for sampler=cmaes, which starts from the best tenth of the"
+            " trials",
+            fix="add further sweeps, or use sampler=tpe",
         )
     return told
 
@@ -78,8 +79,8 @@ def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     if stored is None or stored.sha256 != directory.warm_start:
         raise UserError(
             f"{directory.place}/{WARM_START.name}",
-            given="no such file" if stored is None else "other trials than the sweep recorded",
-            expected="the trials that were given to the sweep's sampler before its first draw",
+            given="a missing file" if stored is None else "other trials than those that the sweep recorded",
+            expected="the file of the trials that the sampler learned from before its first draw",
             fix="restore the file from a copy",
         )
     return [
@@ -133,18 +134,18 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
     if not earlier.finished:
         raise UserError(
             _FLAG,
-            given=f"{earlier.place}, which is not finished",
+            given=f"the unfinished sweep {earlier.place}",
             expected="a finished sweep",
-            fix=f"finish it with: attnsweep resume {as_argument(earlier.place)}",
+            fix=f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}",
         )
-    # Workloads in files are compared without their folder.
+    # A workload in a file is compared without the path of its folder.
     theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
         raise UserError(
             _FLAG,
-            given=f"{earlier.place}, a sweep of {theirs}",
-            expected=f"a sweep of {ours}, the workload of the new sweep",
-            fix="name another directory",
+            given=f"the sweep {earlier.place} of the workload {theirs}",
+            expected=f"a sweep of the new sweep's workload, {ours}",
+            fix="give the directory of another sweep",
         )
 
 
@@ -178,7 +179,7 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
     could not draw them."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
-    # A parameter is null in rows of versions that did not have it yet.
+    # Rows of versions that did not have this parameter yet contain null.
     has = {
         name: declared[name].default if value is None and declared[name].since is not None else value
         for name, value in stored.items()
@@ -189,10 +190,10 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
     try:
         resolved = parameters.resolve(values_of(spec, drawn))
     except SpecError as refused:
-        raise _MisfitError(f"values that are refused: {refused}") from None
+        raise _MisfitError(f"values that the workload refuses: {refused}") from None
     for name, value in has.items():
         if (expected := getattr(resolved, name)) != value:
-            raise _MisfitError(f"{name}={value!r}, where this sweep has {expected!r}")
+            raise _MisfitError(f"the value {name}={value!r}, while the new sweep has the value {expected!r}")
     return drawn
 
 
@@ -202,13 +203,16 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
         row = tuple(has[column] for column in zipped_names(name))
         value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
         if value is None:
-            raise _MisfitError(f"{name}={row}, where this sweep has no such row")
+            raise _MisfitError(f"the row {name}={row}, while the new sweep has no such row")
         return value
     value = has[name]
     if isinstance(dimension, Categorical):
         if value not in dimension.choices:
-            raise _MisfitError(f"{name}={value!r}, where this sweep has {', '.join(map(repr, dimension.choices))}")
+            choices = ", ".join(map(repr, dimension.choices))
+            raise _MisfitError(f"the value {name}={value!r}, while the new sweep's choices are {choices}")
         return next(choice for choice in dimension.choices if choice == value)
     if not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
-        raise _MisfitError(f"{name}={value!r}, where this sweep has {dimension.low:g} to {dimension.high:g}")
+        raise _MisfitError(
+            f"the value {name}={value!r}, while the new sweep's range is {dimension.low:g} to {dimension.high:g}"
+        )
     return value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    # The command line imports this module, and a claim needs pydantic.
+    # The import is for type checkers only: `claim` imports pydantic, and the command line imports this module.
     from attnsweep.search_spaces.claim import Claim
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -42,8 +42,8 @@ class Annotation:
                 raise UserError(
                     "--tag",
                     given=name,
-                    expected="a name of letters, digits, _ . and -, not beginning with mlflow. or attnsweep.",
-                    fix="for example --tag paper=figure-4",
+                    expected="a name of letters, digits, _ . and - that does not begin with mlflow. or attnsweep.",
+                    fix="write for example --tag paper=figure-4",
                 )
             _check_length("--tag", value)
         _check_length("--note", self.note)
@@ -60,7 +60,10 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or name in tags:
             raise UserError(
-                "--tag", given=text, expected="NAME=VALUE, each name once", fix="for example --tag paper=figure-4"
+                "--tag",
+                given=text,
+                expected="NAME=VALUE, with each name once",
+                fix="write for example --tag paper=figure-4",
             )
         tags[name] = value
     return tags
@@ -71,6 +74,6 @@ def _check_length(subject: str, text: str) -> None:
         raise UserError(
             subject,
             given=text,
-            expected=f"at most {_MOST_CHARACTERS} characters",
-            fix="shorten the text, or put it in a file and give the file's path",
+            expected=f"a text of at most {_MOST_CHARACTERS} characters",
+            fix="shorten the text, or put the text in a file and give the file's path",
         )

@@ -62,7 +62,7 @@ def _opens_with_secret(storage: str) -> bool:
     try:
         password = make_url(storage).password
     except (ArgumentError, ValueError):
-        # Optuna reports a storage that is not a database URL.
+        # A storage that is not a database URL has no password here: Optuna reports the mistake later.
         password = None
     return password is not None or _without_secrets(storage) != storage
 

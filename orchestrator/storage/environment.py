@@ -106,7 +106,7 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-# Cached, because `importlib.metadata` reads the disk and a sweep needs the versions several times.
+# The function is cached, because `importlib.metadata` reads the disk and a sweep needs the versions several times.
 _version_of = cache(importlib.metadata.version)
 
 
@@ -126,7 +126,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     except NoCompilerError as error:
         raise UserError(
             "engine",
-            given=f"{engine}, but {error}",
-            expected="a machine that can compile the engine's programs",
+            given=f"the engine {engine}, although {error}",
+            expected="a machine that can compile this engine's programs",
             fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error

@@ -28,14 +28,15 @@ class Extension:
             raise UserError(
                 "--replicates",
                 given=f"+{self.replicates}",
-                expected=f"a sweep with a fixed number of replicates; in this one a rule decides: {spec.replicates}",
+                expected="a sweep with a fixed number of replicates, but in this sweep a rule decides:"
+                f" {spec.replicates}",
                 fix="add trials, or run a new sweep with another rule",
             )
         if spec.pruner is not None:
             raise UserError(
                 "--replicates",
                 given=f"+{self.replicates}",
-                expected="a sweep without a pruner, because a pruner has judged trials by their first replicates",
+                expected="a sweep without a pruner, because the pruner has judged trials by their first replicates",
                 fix="add trials, or run a new sweep with more replicates",
             )
         return spec.but(trials=spec.trials + self.trials, replicates=spec.replicates + self.replicates)

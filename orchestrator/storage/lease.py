@@ -100,13 +100,15 @@ class ObjectLock:
             return
         self._closed.set()
         self._thread.join()
-        # A lease that cannot be given back expires. If another process has taken it, it stays with that process.
+        # If the lease cannot be given back, it expires by itself. If another process has taken the lease, that process
+        # keeps it.
         with contextlib.suppress(UserError):
             self._replace("", self._version)
 
     def _keep(self) -> None:
         while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
-            # Errors are suppressed, because they occur again in `confirm`, which reports them.
+            # Errors while the lease is renewed are suppressed, because they occur again in `confirm`, which reports
+            # them.
             with self._using, contextlib.suppress(UserError):
                 self._renew()
 
@@ -115,7 +117,7 @@ class ObjectLock:
             raise StoreError(
                 str(self._store),
                 given="a store that overwrites an object in spite of If-None-Match",
-                expected="a store with conditional writes, as S3 has them",
+                expected="a store with conditional writes like those of S3",
                 fix="keep the sweep in a directory, or in another store",
             )
         lease = self._store.versioned(self._file)
@@ -123,7 +125,8 @@ class ObjectLock:
             raise taken(str(self._store), None, _FIX)
         if lease.text and (self._store.now() - lease.written).total_seconds() < LEASE_SECONDS:
             owner = _owner(lease)
-            # The lease of a process of this machine that has ended need not expire first.
+            # If the lease's owner is a process of this machine that has ended, the lease can be taken before it
+            # expires.
             if owner is None or not owner.is_dead:
                 raise taken(str(self._store), owner, _FIX)
             time.sleep(_UNDER_WAY_SECONDS)
@@ -134,12 +137,15 @@ class ObjectLock:
             self._write(self._version)
         except TakenError as error:
             raise LostLeaseError(
-                error.subject, given=error.given, expected="the sweep's lease until the run ends", fix=_LOST_FIX
+                error.subject,
+                given=error.given,
+                expected="a sweep whose lease this process holds until the run ends",
+                fix=_LOST_FIX,
             ) from error
 
     def _write(self, version: str) -> None:
         begun = time.time()
-        # The number makes each text different, because a store's version may be a hash of the content.
+        # The running number makes each text different, because a store may use a hash of the content as the version.
         text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
         self._version, self._written = self._replace(text, version), begun
 
@@ -156,8 +162,8 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # If an answer was lost, the object may have changed by a write of our own: by this one, which the client
-            # has repeated, or by an earlier one, which was given up.
+            # If an answer of the store was lost, this process itself may have changed the object: by this write, which
+            # the client has repeated, or by an earlier write, which it had given up.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

@@ -46,8 +46,8 @@ class FileLock:
 
     def close(self) -> None:
         if not self.file.closed:
-            # A file that still names the ended owner does no harm, so an error of the disk must not keep the lock from
-            # being freed.
+            # The owner's name is erased from the lock file if possible. A name that stays does no harm, so an error of
+            # the disk must not keep the lock from being freed.
             with suppress(OSError):
                 self.file.truncate(0)
             with suppress(OSError):
@@ -86,7 +86,7 @@ class LocalFolder:
     def check_makeable(self) -> None:
         path = self.path.absolute()
         nearest = next(folder for folder in (path, *path.parents) if folder.is_dir())
-        # An unnamed file is created, because permission bits alone do not tell where root may write.
+        # The check creates an unnamed temporary file, because permission bits alone do not tell whether root may write.
         with TemporaryFile(dir=nearest):
             pass
 
@@ -97,7 +97,7 @@ class LocalFolder:
         return self._status(name) is not None
 
     def read_text(self, name: str) -> str:
-        # `Path.read_text` would translate the ends of lines, and so hide damage there.
+        # The file is read as bytes, because `Path.read_text` would translate line endings and so hide damage in them.
         with reading(str(self.path / name)):
             return regular_file(self.path / name).read_bytes().decode()
 
@@ -128,7 +128,8 @@ class LocalFolder:
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
-        # A lock, not a hard link, which some file systems lack. The kernel frees the lock of a killed process.
+        # A file lock protects the new file, instead of a hard link, which some file systems lack. The kernel frees the
+        # lock when a process is killed.
         path = self.path / f".{name}.new"
         with open(path, "w", opener=_without_following) as claim:
             try:
@@ -162,7 +163,8 @@ class LocalFolder:
         n_bytes = {}
 
         def failed(error: OSError) -> None:
-            # A running sweep removes files and folders meanwhile, and the place may be a file, which contains none.
+            # These errors are expected: a running sweep removes files and folders meanwhile, and the place may be a
+            # file instead of a folder.
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 return
             if pass_over is None or error.filename == str(self.path):
@@ -197,7 +199,8 @@ class LocalFolder:
         except OSError as error:
             if error.errno is not None:
                 raise
-            # Arrow has parsed nothing yet, so an error without a number comes from fstat: the file is not damaged.
+            # Opening a file parses nothing, so an OSError of Arrow without an error number comes from fstat, and the
+            # file is not damaged.
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
@@ -214,8 +217,8 @@ class LocalFolder:
                 for folder, temporary in temporaries.items():
                     _rename(temporary, self._file(folder, name))
             except (OSError, UserError):
-                # Removed at once, because the disk may be full. The next writer removes the files that a killed process
-                # leaves.
+                # Unfinished files are removed at once, because the disk may be full. If the process is killed instead,
+                # the next writer removes them.
                 for temporary in temporaries.values():
                     _remove_unfinished(temporary)
                 raise
@@ -241,14 +244,14 @@ class LocalFolder:
     def lock(self, work: str, file: str = LEASE_FILE) -> FileLock:
         path = self.path / file
         try:
-            # Opened for appending, which does not erase the holder's name.
+            # The lock file is opened for appending, because this keeps the name of the current holder in it.
             opened = FileIO(path, "a+", opener=_without_following)
         except OSError as error:
             raise UserError(
                 str(path),
                 given=error.strerror,
                 expected="a sweep directory that can be written",
-                fix="check the path, or ask its owner for write access",
+                fix="check the path, or ask the directory's owner for write access",
             ) from error
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,7 +259,7 @@ class LocalFolder:
             with opened:
                 opened.seek(0)
                 owner = Owner.from_json(opened.read().decode(errors="replace"))
-            raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
+            raise taken(str(self.path), owner, "wait until that process ends, or stop it") from error
         except OSError as error:
             with opened, self.writing(), naming(path):
                 raise error
@@ -303,12 +306,12 @@ class LocalFolder:
         except OSError as error:
             raise StoreError(
                 str(error.filename or self.path),
-                # Arrow's errors may have no number.
+                # An OSError of Arrow may have no error number.
                 given=os.strerror(error.errno) if error.errno else str(error.args[0]),
                 expected="a sweep directory that can be written",
                 fix="free some disk space"
                 if error.errno in _NO_ROOM
-                else "check its disk, and your write access to it",
+                else "check the disk, and your write access to the directory",
             ) from error
 
 
@@ -343,7 +346,7 @@ def regular_file(path: Path) -> Path:
         OSError: If anything else is there, or nothing.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, "this path is not a regular file", str(path))
     return path
 
 
@@ -379,7 +382,12 @@ def _without_following(path: str, flags: int) -> int:
 
 def _unlink(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        raise UserError(str(path), given="a folder", expected="a file that attnsweep wrote", fix="remove the folder")
+        raise UserError(
+            str(path),
+            given="a folder with the name of the file",
+            expected="a file that attnsweep wrote",
+            fix="remove the folder",
+        )
     path.unlink()
 
 

@@ -36,7 +36,7 @@ def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> N
         if digests.get(path) != sha256:
             raise UserError(
                 str(directory.place),
-                given=f"{path}, which has changed" if path in digests else f"no file {path}",
-                expected=f"the file that the sweep began with, sha256 {sha256[:12]}",
-                fix=f"restore the file, then: attnsweep resume {as_argument(directory.place)}; or begin another sweep",
+                given=f"the file {path}, which has changed" if path in digests else f"a missing file {path}",
+                expected=f"the file that the sweep began with, whose sha256 begins with {sha256[:12]}",
+                fix=f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep",
             )

@@ -57,7 +57,7 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise unwritable(out, flag, "this one is not empty, or is a file", kind="new folder")
+            raise unwritable(out, flag, "this path is a file, or a folder that is not empty", kind="new folder")
         make_folder(temporary, flag)
         try:
             yield temporary
@@ -78,9 +78,9 @@ def check_output(out: Path, flag: str = "--out") -> None:
     """
     refuse_special(out, flag)
     if not out.parent.is_dir():
-        raise unwritable(out, flag, f"there is no folder {out.parent}")
+        raise unwritable(out, flag, f"the folder {out.parent} does not exist")
     if not os.access(out.parent, os.W_OK):
-        raise unwritable(out, flag, f"no right to write to the folder {out.parent}")
+        raise unwritable(out, flag, f"the folder {out.parent} is not writable for you")
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
@@ -99,7 +99,7 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
     except ValueError as error:
         raise unwritable(out, flag, str(error)) from error
     if not stat.S_ISREG(mode):
-        raise unwritable(out, flag, "a folder, a device or a pipe is there")
+        raise unwritable(out, flag, "this path is a folder, a device or a pipe")
 
 
 def make_folder(folder: Path, flag: str) -> None:

@@ -40,7 +40,7 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
             subject,
             given=text,
             expected="a directory, or s3://BUCKET/PREFIX",
-            fix="give a directory: . is the current folder",
+            fix="give a directory, for example . for the current folder",
         )
     if not _SCHEME.match(text):
         return LocalFolder(_reachable(Path(text), subject))
@@ -48,7 +48,7 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
         raise UserError(
             subject,
             given=_bare(text),
-            expected="s3://BUCKET/PREFIX, without credentials or options",
+            expected="s3://BUCKET/PREFIX without credentials or options in the address",
             fix="set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment",
         )
     match = _URI.fullmatch(text.rstrip("/"))
@@ -57,7 +57,7 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
             subject,
             given=_bare(text),
             expected="a directory, or s3://BUCKET/PREFIX",
-            fix="write it like s3://my-bucket/sweeps/first",
+            fix="write the address like s3://my-bucket/sweeps/first",
         )
     from attnsweep.orchestrator.storage.s3 import open_prefix
 
@@ -75,8 +75,8 @@ def local_path(text: str, subject: str) -> Path:
         raise UserError(
             subject,
             given=text,
-            expected="a directory of this machine",
-            fix="choose a local directory, because figures are written there",
+            expected="a directory on this machine, because figures are written to it",
+            fix="choose a local directory",
         )
     return place.path
 
@@ -107,7 +107,7 @@ def _reachable(path: Path, subject: str) -> Path:
             raise unreadable(str(path), error, expected="a directory that can be read") from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(
-            subject, given=str(path), expected="a path to a directory", fix=f"choose another path ({reason})"
+            subject, given=str(path), expected="the path of a directory", fix=f"choose another path ({reason})"
         ) from error
     return path
 

@@ -116,7 +116,7 @@ class Beacon:
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             self._write(doing, packs, mlflow)
-            # The pause begins at the end of the write, so that a slow store is written to rarely.
+            # The pause begins after the write has ended, so that writes to a slow store are rare.
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:

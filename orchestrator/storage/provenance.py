@@ -24,7 +24,7 @@ def current_provenance() -> dict[str, Any]:
     command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        # Paths in the command may not be UTF-8, but the record must be.
+        # Paths in the command may not be UTF-8, but the record must be UTF-8.
         "command": command.encode(errors="backslashreplace").decode(),
         "user": getpass.getuser(),
         "host": platform.node(),

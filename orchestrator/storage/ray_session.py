@@ -40,7 +40,7 @@ def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
         raise UserError(
             subject,
             given=str(path.absolute()),
-            expected="a place that outlives the job, unlike this folder of a Ray session, which Ray deletes",
+            expected="a directory outside of Ray's session folder, which Ray deletes after the job",
             fix=fix,
         )
 
@@ -49,5 +49,5 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
-        # A path that leads nowhere is refused when it is used.
+        # A path that cannot be resolved is returned as it is, and refused where it is used.
         return path

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from attnsweep.orchestrator.storage.errors import MACHINE_ERRORS, StoreError
 
-# `None` is included, because pyarrow raises OSError without a number for a file that it cannot parse.
+# `None` is included, because pyarrow raises an OSError without an error number for a file that it cannot parse.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 _FIXES: dict[int | None, str] = {
     errno.EACCES: "ask its owner for read access",

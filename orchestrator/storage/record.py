@@ -100,17 +100,17 @@ class RecordFile(Generic[R]):
         try:
             content = json.loads(text)
             if isinstance(content, dict) and _CHECKSUM in content:
-                # A different spelling of the same content, such as 1E-9 for 1e-9, counts as a changed byte too.
+                # A different spelling of the same content, such as 1E-9 for 1e-9, counts as damage too.
                 is_as_written = text == _written(content)
                 if content.pop(_CHECKSUM) != sha256_of(content):
-                    raise ValueError("contents that do not match their sha256")
+                    raise ValueError("the contents do not match the stored sha256")
                 if not is_as_written:
-                    raise ValueError("other bytes than were written, with the same contents")
+                    raise ValueError("the contents are unchanged, but the bytes differ from those that were written")
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
-            raise ValueError("JSON that is nested too deeply") from error
+            raise ValueError("the JSON is nested too deeply") from error
         except UserError as mistake:
-            raise ValueError(f"{mistake.subject}: {mistake.given!r}") from mistake
+            raise ValueError(f"the field {mistake.subject} has the value {mistake.given!r}") from mistake
 
 
 def _written(content: Mapping[str, Any]) -> str:

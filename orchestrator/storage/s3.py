@@ -91,7 +91,7 @@ class ObjectPrefix:
         stored = self.versioned(name)
         if stored is None:
             self._require_bucket()
-            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{name}")
+            raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}")
         return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
@@ -181,14 +181,14 @@ class ObjectPrefix:
                 reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
                 return pa.PythonFile(reader, mode="r")
         except FileNotFoundError as gone:
-            raise FileNotFoundError(errno.ENOENT, "no such object", self.file_name(folder, name)) from gone
+            raise FileNotFoundError(errno.ENOENT, "the object does not exist", self.file_name(folder, name)) from gone
 
     def _part(self, key: str, start: int, length: int) -> "Buffer":
         try:
             with self.answering(f"{self.uri}/{key}"):
                 return self._store.get_range(self._key(key), start=start, length=length)
         except FileNotFoundError as gone:
-            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{key}") from gone
+            raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{key}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes all files on this machine first, then uploads them under their final names."""

@@ -45,7 +45,7 @@ class Shard:
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= MOST_SHARDS:
             raise ValueError(
-                f"shard {self.index} of {self.count}: shards are numbered from 0, and at most {MOST_SHARDS}"
+                f"got shard {self.index} of {self.count}, expected a number from 0 on and at most {MOST_SHARDS} shards"
             )
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def shards_of(place: Place) -> list[Place]:
     Raises:
         StoreError: If the place does not answer.
     """
-    # A record that cannot be parsed is passed over here, because `SweepDirectory.open` reports it.
+    # A record that cannot be parsed is ignored here, because `SweepDirectory.open` reports it.
     with suppress(OSError, ValueError, AttributeError, RecursionError):
         n_shards = json.loads(place.read_text("sweep.json")).get("shards")
         if isinstance(n_shards, int) and n_shards:

@@ -56,8 +56,8 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
         raise UserError(
             "DIR...",
             given=f"{len(places)} sweeps",
-            expected=f"at most {_MOST_SWEEPS}",
-            fix="name fewer sweeps at a time",
+            expected=f"at most {_MOST_SWEEPS} sweeps at a time",
+            fix="give fewer sweeps",
         )
     for place, last in zip(places[:-1], last_trials, strict=False):
         if last >= TRIALS_APART:
@@ -65,7 +65,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
                 str(place),
                 given=f"trial {last}, whose number would clash with a trial of the next sweep",
                 expected=f"trial numbers below {TRIALS_APART} in every sweep but the last",
-                fix="name this sweep last, or read it alone",
+                fix="give this sweep as the last one, or read it alone",
             )
 
 
@@ -78,9 +78,9 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
     arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
-        given="a merge that is under way or was cut short",
-        expected="a sweep, or a complete merge",
-        fix=f"repeat the merge: attnsweep merge {arguments}; or remove the directory",
+        given="an incomplete merge, which is under way or was interrupted",
+        expected="a sweep, or a complete merge of sweeps",
+        fix=f"repeat the merge with: attnsweep merge {arguments}; or remove the directory",
     )
 
 
@@ -95,9 +95,10 @@ def refuse_merged(place: object, sources: Sequence[Source]) -> None:
         UserError: If the directory is a merged one.
     """
     if sources:
+        merged = ", ".join(source.place for source in sources)
         raise UserError(
             str(place),
-            given=f"{len(sources)} sweeps that were merged for analysis",
-            expected="a sweep that was run",
-            fix="name the sweep itself: " + ", ".join(source.place for source in sources),
+            given=f"a merge of {len(sources)} sweeps for analysis",
+            expected="a single sweep",
+            fix="give one of the merged sweeps: " + merged,
         )

@@ -30,6 +30,6 @@ def _stored(directory: SweepDirectory, name: str) -> str:
     raise UserError(
         file,
         given=given,
-        expected=f"the weights of {directory.bases[name]}, as the sweep stored them",
-        fix="restore the file from a copy",
+        expected=f"the unchanged weights of the base {directory.bases[name]}, which the sweep stored",
+        fix="restore the weights file from a copy",
     )

@@ -44,7 +44,7 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     file = user_file(directory.spec.workload)
     if file is None:
         return None
-    # Sweeps of earlier versions stored only the path of the code.
+    # Sweeps of earlier versions stored only the path of the code, not the code itself.
     return _stored_code(directory, file.name) if directory.code else read_user_code(file)
 
 
@@ -69,11 +69,12 @@ def check_trusted(code: UserCode | None, where: object) -> None:
         UserError: With the names of its files.
     """
     if code is not None and not is_trusted(code.sha256):
+        files = ", ".join(code.texts)
         raise UserError(
             str(where),
-            given=f"code that you have not run before: {', '.join(code.texts)}",
-            expected="a sweep of your own, or one whose code you trust",
-            fix=f"read these files (in {code.folder}), then add --trust to run them",
+            given=f"code that you have not run before: {files}",
+            expected="a sweep whose code you wrote or trust",
+            fix=f"read the files in the folder {code.folder}, then add --trust to run them",
         )
 
 
@@ -95,10 +96,11 @@ def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
 
 def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
     if main not in directory.code:
+        files = ", ".join(directory.code)
         raise UserError(
             f"{directory.place}/{SWEEP_FILE}",
-            given=f"the files {', '.join(directory.code)}",
-            expected=f"{main} among them, which the workload names",
+            given=f"a record that names only the code files {files}",
+            expected=f"a record that also names {main}, the file of the workload",
             fix="restore the file from a copy",
         )
     texts = {name: _stored_text(directory, name, sha256) for name, sha256 in directory.code.items()}
@@ -116,5 +118,8 @@ def _stored_text(directory: SweepDirectory, name: str, sha256: str) -> str:
             return text
         given = f"sha256 {sha256_of_text(text)}"
     raise UserError(
-        file, given=given, expected=f"{name} as the sweep stored it", fix=f"restore it from a copy of {name}"
+        file,
+        given=given,
+        expected=f"the unchanged code of {name}, which the sweep stored",
+        fix=f"restore the file from a copy of {name}",
     )

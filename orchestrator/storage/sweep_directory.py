@@ -108,9 +108,10 @@ class SweepRecord(Record):
         record = validate(fields)
         if not isinstance(spec := fields["spec"], dict):
             return record
-        # The sha256 is taken of the stored values, because the model may have gained fields since they were stored.
+        # The sha256 is computed from the stored values instead of the model, because the model may have gained fields
+        # since the values were stored.
         if sha256_of(spec) != record.spec_sha256:
-            raise ValueError("a spec that does not match its sha256")
+            raise ValueError("the spec does not match the stored sha256")
         return record.model_copy(update={"spec": record._added.of(record.spec)})
 
     @field_serializer("spec")
@@ -171,7 +172,7 @@ class SweepDirectory(SweepRecord):
             raise UserError(
                 subject,
                 given=str(place),
-                expected="a directory without a sweep",
+                expected="a directory that contains no sweep yet",
                 fix=resume if subject == "--dir" else "choose another directory",
             )
         if not is_shard and not place.is_vacant():
@@ -248,10 +249,11 @@ class SweepDirectory(SweepRecord):
         _check_readable(directory)
         try:
             place.make()
-            # Code and weights are stored in the shards of a divided sweep, because the shards are what runs.
+            # In a sweep with shards, code and weights are stored in the shards' directories, because only shards are
+            # run.
             if code is not None and not directory.shards:
-                # Written before the record that names them. The names are hashes of the content, so nothing is
-                # overwritten.
+                # Code files are written before the record that names them. Their names are hashes of their content, so
+                # no file is overwritten with other content.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
             if base is not None and not directory.shards:
@@ -287,7 +289,7 @@ class SweepDirectory(SweepRecord):
             raise UserError(
                 "DIR",
                 given=str(place),
-                expected=f"a sweep directory, with a {SWEEP_FILE} in it",
+                expected=f"a sweep directory, which contains a file {SWEEP_FILE}",
                 fix=nearest(
                     place, SWEEP_FILE, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"
                 ),
@@ -324,9 +326,9 @@ class SweepDirectory(SweepRecord):
             where = as_argument(self.place)
             raise UserError(
                 str(self.place),
-                given=f"a sweep of {self.shards} shards, none of which has begun",
+                given=f"a sweep of {self.shards} shards of which none has begun",
                 expected="at least one shard that has begun",
-                fix=f"begin one with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
+                fix=f"begin a shard with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
             )
         return self.parts[0] if self.shards else self
 
@@ -470,8 +472,8 @@ class SweepDirectory(SweepRecord):
         except DamagedRecordError:
             course = None
         if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # The course is written first: if a kill prevents the change of the record, the next `resume` finds nothing
-            # to do, and marks the sweep as finished again.
+            # The file of the course (finished or not, and seconds) is written before the record. If the process is
+            # killed between both writes, the next `resume` finds nothing to do and marks the sweep as finished again.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:
@@ -499,7 +501,7 @@ class SweepDirectory(SweepRecord):
         if self.shards:
             courses = at_once(SweepDirectory._course, self.parts, self.place.n_at_once)
             finished = len(courses) == self.shards and all(course.finished for course in courses)
-            # Shards run concurrently, so their seconds are not added.
+            # Shards run concurrently, so their times are not added up.
             return Course(finished=finished, seconds=max((course.seconds for course in courses), default=0.0))
         try:
             return COURSE.read(self.place)
@@ -538,7 +540,7 @@ def _check_readable(directory: SweepDirectory) -> None:
         raise SpecError(
             "SPEC",
             given=directory.spec.name,
-            expected="a sweep that can be read back from a file: texts and paths in UTF-8",
+            expected="a sweep that can be stored in a file, whose texts and paths are UTF-8",
             fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
         ) from error
 

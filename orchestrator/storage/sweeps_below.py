@@ -24,7 +24,7 @@ def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterat
     sizes = place.sizes(pass_over)
     is_file = isinstance(place, LocalFolder) and place.path.is_file()
     if is_file or (not sizes and place.is_vacant()):
-        raise UserError("DIR", given=str(place), expected="a folder with sweeps below it", fix="check the path")
+        raise UserError("DIR", given=str(place), expected="a folder that contains sweeps", fix="check the path")
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in sorted(folders):
         if not folders.isdisjoint(folder.parents) or _is_in_mlflow(folder):

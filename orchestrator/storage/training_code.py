@@ -72,8 +72,8 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     digests: dict[str, str] = {}
-    # Most imported names are not modules but objects in one, and several modules import the same: `visited` skips
-    # repetitions.
+    # Most imported names are objects of a module, not modules, and several modules import the same name. `visited`
+    # skips the repetitions.
     queue, visited = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()
@@ -145,13 +145,13 @@ def _file_of(name: str) -> Path | None:
     top, *parts = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # The module was loaded without a spec.
+    except ValueError:  # `find_spec` raises a ValueError for a module that was loaded without a spec.
         return None
     if spec is None:
         return None
     if not parts:
         return Path(spec.origin) if spec.origin else None
-    # The file is looked up by path, because `find_spec` would import the parent packages.
+    # The module's file is looked up by path, because `find_spec` would import the parent packages.
     for folder in spec.submodule_search_locations or ():
         module = Path(folder, *parts)
         for file in (module / "__init__.py", module.with_suffix(".py")):
@@ -184,7 +184,7 @@ def _plain(node: object) -> str:
         return f"[{', '.join([repr(type(node).__name__), *shown])}]"
     if isinstance(node, list):
         return f"[{', '.join([_plain(child) for child in node if not _is_docstring(child)])}]"
-    # `repr` is applied twice, because a list shows its texts in quotes.
+    # `repr` is applied twice, because the texts in a list are shown in quotes.
     return repr(repr(node))
 
 

@@ -28,7 +28,7 @@ class ToldTrial(Record):
     trial: int = Field(ge=0)
     drawn: Mapping[str, Scalar]
     value: float = Field(allow_inf_nan=False)
-    # Empty fields are left out, so that files of earlier versions keep their sha256.
+    # Empty fields are left out of the JSON, so that files of earlier versions, which lack them, keep their sha256.
     more: tuple[float, ...] = Field(default=(), exclude_if=lambda values: not values)
     excess: Mapping[str, float] = Field(default={}, exclude_if=lambda excess: not excess)
     n_judged: int = Field(ge=1)

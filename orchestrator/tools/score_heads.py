@@ -23,14 +23,15 @@ def load_matrices(path: Path) -> NDArray[np.float64]:
         with file.open("rb") as stream:
             array: NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         if array.dtype.kind not in "fiu":
-            raise ValueError(f"it holds {array.dtype}")
+            raise ValueError(f"the array contains {array.dtype} values")
         return array.astype(np.float64)
     except (ValueError, EOFError, OSError, MemoryError) as error:
+        reason = " ".join(str(error).split())
         raise UserError(
             "FILE",
             given=str(path),
             expected="an array of numbers in NumPy's .npy format",
-            fix=f"write it with numpy.save ({' '.join(str(error).split())})",
+            fix=f"write the array with numpy.save ({reason})",
         ) from error
 
 

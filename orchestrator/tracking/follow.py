@@ -207,7 +207,8 @@ class Follower:
         mirror = self._opened()
         if is_new and not is_over():
             mirror.runs.begin()
-        # A ledger without rows is not read, because that would import the workload for its columns.
+        # If the ledger has no rows it is not read, because reading would import the workload for the names of its
+        # columns.
         seconds = self._log_missing(mirror, is_over) if names else 0.0
         self._seen = names
         self._say(replace(self.state, problem=None))
@@ -215,15 +216,17 @@ class Follower:
 
     def _opened(self) -> Mirror:
         if self._mirror is None:
-            # An unusable store is refused before the lock leaves its file in the directory.
+            # The MLflow store is checked before the lock is taken, so that an unusable store leaves no lock file in the
+            # directory.
             self._store.check()
         self.claim()
         directory = SweepDirectory.open(self._place)
-        # If replicates were added or failed trainings are repeated, other trials are complete, so runs are looked up
-        # again.
+        # If replicates were added or failed trainings are repeated, other trials count as complete, so the existing
+        # runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # `n_present` also counts trials that were logged but not counted because the store's answer was lost.
+            # `n_present` also includes trials whose logging succeeded but was not counted because the store's answer
+            # was lost.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 

@@ -24,9 +24,9 @@ try:
 except ImportError as error:
     raise UserError(
         "mlflow",
-        given=f"version {version('mlflow')}",
-        expected=f"version 3.15 to {TESTED}, with which attnsweep was tested ({error})",
-        fix=f"pip install 'mlflow=={TESTED}.*'",
+        given=f"MLflow version {version('mlflow')}",
+        expected=f"an MLflow version from 3.15 to {TESTED}, which attnsweep was tested with ({error})",
+        fix=f"install a tested version with: pip install 'mlflow=={TESTED}.*'",
     ) from error
 
 

@@ -54,6 +54,6 @@ class MlflowStore:
             raise UserError(
                 "--tracking-uri",
                 given=without_credentials(self.uri),
-                expected="an MLflow store that answers",
+                expected="an MLflow store that can be reached",
                 fix=f"start the server, or give another URI ({in_one_line(error)})",
             ) from error

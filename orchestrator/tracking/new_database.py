@@ -25,19 +25,21 @@ def make_database(database: Path) -> None:
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
         draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
         is_kept = kept is not None and _copied_whole(kept, draft)
-        # MLflow adds the missing tables, and the default experiment with the folder of this working directory.
+        # This request makes MLflow create the missing tables, and the default experiment with its folder in the current
+        # working directory.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # The draft is copied because MLflow keeps it open, and closing a file frees all locks of this process on it.
+        # The draft database is copied because MLflow keeps it open, and closing a file frees all locks of this process
+        # on that file.
         shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)
         try:
             os.link(copy, database)
         except FileExistsError:
-            # Another sweep has created the database meanwhile.
+            # Another sweep has created the same database in the meantime.
             return
         except OSError:
-            # The file system does not support hard links.
+            # A file system without hard links raises this error, so the copy is moved into place instead.
             copy.replace(database)
 
 

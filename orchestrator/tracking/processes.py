@@ -109,7 +109,7 @@ class WritingProcess:
             if line:
                 self.kill()
             unclear = "gave an answer that is not understood, and " if line else ""
-            raise LostError(f"its process {unclear}ended with status {self._process.wait()}") from None
+            raise LostError(f"the MLflow process {unclear}ended with the exit status {self._process.wait()}") from None
 
     def kill(self) -> None:
         self._process.kill()

@@ -71,7 +71,7 @@ class _Drawing:
     def report(self) -> "SweepReport":
         from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 
-        # The directory is opened again because it may have been damaged since.
+        # The directory is opened again because it may have been damaged since the sweep ended.
         return read_sweep_report(SweepDirectory.open(self._place))
 
     @cached_property

@@ -61,13 +61,13 @@ class SweepRuns(Runs):
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
         }
-        # If there are several parents, all but one are empty: see the class's docstring.
+        # If there are several parent runs, all but one are empty: the class's docstring explains why.
         parents = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
         self._parent = parents[0] if parents else self._make_parent()
         self._parent_id: str = self._parent.info.run_id
         if not self._parent.data.params:
             self._fill_parent()
-        # Imported late because it imports MLflow, which takes seconds.
+        # `mlflow_internals` is imported late because it imports MLflow, which takes seconds.
         from attnsweep.orchestrator.tracking.mlflow_internals import RunTables
 
         self._tables = RunTables.of(uri, self._experiment)
@@ -228,7 +228,7 @@ class SweepRuns(Runs):
     def _fill(self, run_id: str, metrics: Sequence[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        # The client splits a batch that is too large for the store.
+        # The batch may be of any size: MLflow's client splits a batch that is too large for the store.
         self._client.log_batch(run_id, metrics=metrics, params=[Param(*param) for param in params.items()])
 
 
@@ -237,7 +237,8 @@ def search_runs(
 ) -> "list[Run]":
     """Returns all MLflow runs of a sweep of one kind, `sweep` or `trial`, and with the given status if there is one."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
-    # A name with special characters is not part of the condition, because MLflow cannot escape quotes in texts.
+    # A sweep's name with special characters is not part of the condition, because MLflow cannot escape quotes in a
+    # condition.
     if re.fullmatch(r"[\w.-]+", directory.name):
         tags["attnsweep.sweep"] = directory.name
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())

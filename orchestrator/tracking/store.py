@@ -28,11 +28,12 @@ ledger, in each sweep's directory, has every training.
 """
 
 _ENVIRONMENT = {
-    # MLflow's default of 7 retries of 120 s would delay the end of a sweep for minutes when its server is gone.
+    # MLflow's defaults, 7 retries with a timeout of 120 s, would delay the end of a sweep for minutes if the MLflow
+    # server is gone.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    # Standard output is for the user's results: it ends with one JSON object.
+    # Standard output is reserved for the user's results, which end with one JSON object.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -82,7 +83,7 @@ def set_environment() -> None:
     """Sets environment variables for MLflow's time limits and verbosity. Must be called before MLflow is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # urllib3 would warn of every repeated request, and matplotlib of a home directory that is not writable.
+    # urllib3 would warn about every repeated request, and matplotlib about a home directory that is not writable.
     for name in ("urllib3.connectionpool", "matplotlib"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -127,7 +128,7 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
                 tags={"mlflow.note.content": _DESCRIPTION.format(name=name)},
             )
         except MlflowException:
-            # Another sweep may have created the experiment meanwhile; otherwise the error is raised again.
+            # Another sweep may have created the experiment in the meantime. If none has, the error is raised again.
             active = client.get_experiment_by_name(name)
             if active is None:
                 raise

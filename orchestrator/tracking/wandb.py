@@ -56,7 +56,8 @@ class WandbStore:
 
     def check(self) -> None:
         import_extra("wandb", "wandb", "wandb-sync")
-        # If the folder were missing, the client would write to another one, where no run would be found later.
+        # If the folder were missing, W&B's client would write to another folder, where later calls would not find the
+        # run.
         make_folder(self.folder, "WANDB_DIR")
 
     def runs_of(self, directory: SweepDirectory) -> "WandbRuns":
@@ -72,7 +73,7 @@ class WandbStore:
             raise UserError(
                 "wandb-sync",
                 given=in_one_line(error),
-                expected="a server of W&B that answers",
+                expected="a W&B server that can be reached",
                 fix="run `wandb login`, or set WANDB_MODE=offline and run `wandb sync` later",
             ) from error
 
@@ -104,11 +105,12 @@ class WandbRuns(Runs):
             batch = contents[start : start + _AT_ONCE]
             for content in batch:
                 if content.trial in unfinished:
-                    # `wandb sync` would otherwise send the outdated offline run besides the new one.
+                    # The outdated offline run is removed, because `wandb sync` would otherwise send it along with the
+                    # new run.
                     for folder in self._folder.glob(f"wandb/offline-run-*-{unfinished[content.trial]}"):
                         shutil.rmtree(folder)
             folders = [self._log(content) for content in batch]
-            # A finished run may still be being written; `teardown` waits until all runs are on disk.
+            # W&B may still be writing a finished run: `teardown` waits until all runs are on disk.
             wandb.teardown()
             for content, folder in zip(batch, folders, strict=True):
                 self._mark(content, folder)

@@ -35,9 +35,9 @@ def bleu(written: Written) -> float:
     """Returns the corpus BLEU score, 0 to 100; NaN for an empty set."""
     if not written.references:
         return float("nan")
-    # Imported only here, because a trainer that writes nothing need not load it.
+    # sacrebleu is imported only here, because a trainer whose workload writes no texts need not load it.
     from sacrebleu import corpus_bleu
 
-    # `force` suppresses sacrebleu's warning that the text is already tokenized.
+    # `force=True` suppresses sacrebleu's warning that the text is already tokenized.
     score = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
     return float(score.score)

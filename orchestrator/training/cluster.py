@@ -64,7 +64,7 @@ def connection(
     try:
         yield address is None
     finally:
-        # Does nothing if Ray has already ended.
+        # `ray.shutdown` does nothing if Ray has already ended.
         ray.shutdown()
 
 
@@ -95,7 +95,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
     """
     if ray.is_initialized():
         return False
-    # Versions of Ray before 2.59 use tokens only if asked to.
+    # Versions of Ray before 2.59 use authentication tokens only if the environment asks for them.
     ask_for_token()
     _keep_token_elsewhere()
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
@@ -108,8 +108,8 @@ def start_here(preloaded: Sequence[str]) -> bool:
         else:
             return True
     raise PoolError(
-        f"Ray did not start on this machine in two attempts, the last of {_PATIENT_START_SECONDS:g} s ({reason}); "
-        "its logs are in /tmp/ray/session_latest/logs: check memory, disk and load, then try again"
+        f"Ray did not start on this machine in two attempts, the second of {_PATIENT_START_SECONDS:g} s ({reason}); "
+        "check memory, disk and load, then try again; Ray's logs are in /tmp/ray/session_latest/logs"
     )
 
 
@@ -124,7 +124,7 @@ def _keep_token_elsewhere() -> None:
     home = Path.home() / ".ray"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        # A file is created, because permissions alone do not tell whether it is possible.
+        # The check creates a temporary file, because permission bits alone do not tell whether a file can be created.
         with TemporaryFile(dir=home):
             pass
     except OSError:
@@ -199,7 +199,7 @@ def _check_reachable(address: str) -> None:
         raise UserError(
             "--address",
             given=re.sub(".*@", "...@", address),
-            expected="auto, HOST:PORT or ray://HOST:PORT",
+            expected="the address of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT",
             fix="give the address that `ray start --head` printed",
         )
     try:
@@ -207,7 +207,7 @@ def _check_reachable(address: str) -> None:
     except OSError as error:
         raise _unreachable(address, error.strerror or str(error)) from error
     except UnicodeError as error:
-        raise _unreachable(address, "no machine can have this name") from error
+        raise _unreachable(address, "the host name is not valid, so no machine can have it") from error
     if parts.scheme != "ray":
         _check_is_ray(address)
 
@@ -229,7 +229,7 @@ def _check_is_ray(address: str) -> None:
             " is in ~/.ray/auth_token",
         ) from error
     except ConnectionError as error:
-        raise _unreachable(address, "a program listens there, but it does not answer as Ray does") from error
+        raise _unreachable(address, "a program listens at this address, but the program is not Ray") from error
 
 
 def _unreachable(address: str, reason: str) -> UserError:

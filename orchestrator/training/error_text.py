@@ -26,12 +26,12 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here and may raise anything.
         text = f"{type(error).__name__}, whose text cannot be read\n"
-    # The text is shortened last, because half a password would not be recognized as one.
+    # The text is shortened after passwords are removed, because half a password would not be recognized as a password.
     return _shortened(without_credentials(_storable(text)))
 
 
 def _storable(text: str) -> str:
-    # Arrow does not accept lone surrogates, and PostgreSQL does not accept NUL.
+    # The text is made storable: Arrow does not accept lone surrogates, and PostgreSQL does not accept NUL characters.
     return text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
 
 

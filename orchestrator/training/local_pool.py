@@ -99,7 +99,8 @@ class LocalPool:
         try:
             return self._train_slice()
         except SystemExit as error:
-            # Raised by a training. In an actor it would end only that process, here it would end the whole sweep.
+            # A training raised this SystemExit. In an actor it would end only the actor's process, but here it would
+            # end the whole sweep.
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:

@@ -157,8 +157,8 @@ class Raised:
     def has_lost_its_gpu(self) -> bool:
         """Whether the GPU context of the trainer's process is broken, so that every later call in that process
         fails."""
-        # These are torch's words for CUDA and ROCm. Running out of memory is "CUDA out of memory", which does not
-        # match.
+        # For a broken GPU context, PyTorch's error text contains "AcceleratorError", "CUDA error" or "HIP error". For a
+        # lack of memory it contains "CUDA out of memory", which does not match.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
 
 

@@ -151,7 +151,8 @@ class PoolPlan:
         shares = self._allotted(claims)
         self.claimed = {node_id: Amount.of(lot.elements()) for node_id, lot in shares.items() if node_id and lot}
         actions: list[Action] = []
-        # Trainers that are up are kept first, before trainers that still wait.
+        # Trainers that are running come before trainers that wait for a node, so that the running ones are kept if
+        # there are too many.
         for number, trainer in sorted(self.trainers.items(), key=lambda item: not item[1].is_up):
             places = shares.get(trainer.node, Counter())
             if trainer.is_leaving:
@@ -170,7 +171,7 @@ class PoolPlan:
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
-        # While sweeps of higher priority want resources, requesting more nodes is left to them.
+        # While sweeps of higher priority wait for resources, this sweep does not request more nodes.
         wanted = replace(self._wanted, least=0) if claims else self._wanted
         allotment = allot(left_by(usable, claims, wanted.device), wanted, n_up_by_node)
         limits = self.record.limits
@@ -178,7 +179,7 @@ class PoolPlan:
             node_id: Counter(lot[: limits.get(node_id, len(lot))]) for node_id, lot in allotment.by_node.items()
         }
         if self.record.refused and not claims and not any(shares.values()):
-            raise PoolError(f"no node can train: {self.record.in_words()}")
+            raise PoolError(f"no node of the cluster can train: {self.record.in_words()}")
         self.record.wait_for(len(allotment.pending))
         return {**shares, None: Counter(allotment.pending)}
 
@@ -232,7 +233,8 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # The trainer hands back its pack without an answer: whoever continues the pack asks again at this probe.
+            # The trainer hands back its pack at a probe without an answer, so the report becomes a plain `Progress`.
+            # The trainer that continues the pack reports this probe again.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

@@ -185,7 +185,7 @@ def _parsed(text: str) -> Note | None:
     try:
         return Note.model_validate_json(text)
     except ValidationError:
-        # The note was written by another version of attnsweep.
+        # The note cannot be parsed if another version of attnsweep has written it.
         return None
 
 

@@ -42,9 +42,9 @@ try:
 except (ImportError, AttributeError) as error:
     raise UserError(
         "ray",
-        given=f"version {ray.__version__}",
-        expected=f"version 2.58 to {TESTED}, with which attnsweep was tested ({error})",
-        fix=f"pip install 'ray[default]=={TESTED}.*'",
+        given=f"Ray version {ray.__version__}",
+        expected=f"a Ray version from 2.58 to {TESTED}, which attnsweep was tested with ({error})",
+        fix=f"install a tested version with: pip install 'ray[default]=={TESTED}.*'",
     ) from error
 
 
@@ -99,9 +99,9 @@ def up_within(seconds: float) -> Iterator[None]:
             try:
                 return look(*arguments)  # type: ignore[no-untyped-call]
             except RuntimeError as error:
-                # Each call already waits for a second.
+                # No pause is needed between attempts, because each call of Ray's `get_node` already waits for a second.
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
+                    raise TimeoutError(f"Ray's node on this machine did not start within {seconds:g} s") from error
 
     ray_services.get_node = get_node
     before = os.environ.get(_CONTROL_STORE_WAIT)
@@ -121,10 +121,10 @@ def ask_control_store(address: str, seconds: float) -> None:
         AuthenticationError: If it is a control store that requires another token than this process has.
         ConnectionError: If nothing at the address answers as Ray does.
     """
-    # Proxies are not used, because a web proxy does not know the way to a cluster.
+    # The connection ignores web proxies, because a web proxy cannot reach a cluster's inner network.
     with grpc_utils.init_grpc_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            # An empty request is serialized to zero bytes.
+            # The empty bytes are an empty protobuf message, which is this request's content.
             channel.unary_unary(_ARE_YOU_ALIVE)(b"", timeout=seconds)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
@@ -150,7 +150,7 @@ def ask_for_token() -> None:
     """Makes a Ray that is started here require a token of everyone who connects, unless `RAY_AUTH_MODE` is set."""
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
-        # Initialized again, because Ray has read the environment when it was imported.
+        # Ray's configuration is initialized again, because Ray has read the environment when it was imported.
         Config.initialize("")
 
 
@@ -193,8 +193,8 @@ def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
     client = control_store()
     if client is None:
         return set()
-    # Each job is requested by its id, because a cluster remembers every job that it ever had. The two skipped fields
-    # would cost calls to each driver.
+    # Each job is requested by its id instead of listing all jobs, because a cluster remembers every job that it ever
+    # had. The two skipped fields would cost a call to the driver of each job.
     skipped = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
     return {
         job

@@ -91,7 +91,8 @@ class TrainerPool:
         self._plan = PoolPlan(wanted, n_nodes)
         self._others = OtherSweeps(run.sweep, priority)
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # The call that each trainer is about to answer: for its start, or for its pack's progress.
+        # The keys are calls that have not been answered yet: the start of a trainer, or the progress of its pack. The
+        # values are numbers of trainers.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
         self._looked, self._answered = float("-inf"), time.monotonic()
         self._look()
@@ -149,7 +150,7 @@ class TrainerPool:
         actor = self._actors[number]
         if self._programs is not None and self._run.engine == "blocks" and number not in self._have_programs:
             self._sent = self._sent or ray.put(self._programs.result())
-            # An actor executes calls in order, so it has the programs before it starts the pack.
+            # An actor executes calls in the order of submission, so it receives the programs before it starts the pack.
             actor.take_programs.remote(self._sent)
             self._have_programs.add(number)
         self._calls[actor.start.remote(order, self.n_trainers)] = number
@@ -189,12 +190,12 @@ class TrainerPool:
             if self._programs is not None and not self._programs.done():
                 wait([self._programs], timeout)
             else:
-                # There is no trainer yet, so this waits for a node.
+                # No trainer exists yet, so the pool just waits for a node.
                 time.sleep(timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
-            # More reports may be ready by now: all of them are taken at once.
+            # More reports may have become ready in the meantime, so all ready reports are taken at once.
             ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         reports: Reports = []
         for reference in ready:
@@ -230,7 +231,7 @@ class TrainerPool:
         self._others.compare(plan.nodes, plan.claimed, {node: len(shares) for node, shares in waiting.items()})
 
     def _lose(self, reason: str) -> NoReturn:
-        # The actors are forgotten, because without Ray, `close` cannot ask anybody to end them.
+        # The references to the actors are dropped, because without Ray `close` cannot end any actor.
         self._forget()
         raise PoolError(reason)
 
@@ -250,7 +251,8 @@ class TrainerPool:
         try:
             report: Report = ray.get(reference)
         except RayTaskError:
-            # The trainer's own code raised outside of a training: a fault of attnsweep, not of the machine.
+            # A RayTaskError means that the trainer's own code raised outside of a training. This is a fault of
+            # attnsweep, not of the machine, so it is raised again.
             raise
         except RayError as error:
             self._do(self._plan.lost(number))
@@ -269,11 +271,12 @@ class TrainerPool:
                 case "hand back":
                     self._calls[self._actors[number].hand_back.remote()] = number
                 case "end":
-                    # The actor is killed, because a trainer that cannot be reached may still be alive and hold its
+                    # The actor is killed, because a trainer that does not respond may still be alive and keep its CPU
                     # core.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: other for reference, other in self._calls.items() if other != number}
-                    # The next look replaces the trainer if it is still wanted, so it is made due at once.
+                    # The next check of the cluster replaces the trainer if it is still wanted, so this check is made
+                    # due at once.
                     self._looked = float("-inf")
 
     def _start(self, number: int) -> None:
@@ -292,5 +295,5 @@ class TrainerPool:
 
 
 def _is_out_of_memory(error: RayError) -> bool:
-    # The error of a dead actor names the cause only in its text, so the text is searched.
+    # The error of a dead actor contains the cause only in its text, so the text is searched.
     return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

@@ -70,18 +70,18 @@ class Resources:
 
     def __post_init__(self) -> None:
         if self.local and self.address is not None:
-            raise _not_local(f"--address {self.address}", "no --address")
+            raise _not_local(f"--address {self.address}", "a command without --address")
         if self.local and self.n_trainers not in (None, 1):
-            raise _not_local(f"--trainers {self.n_trainers}", "at most --trainers 1")
+            raise _not_local(f"--trainers {self.n_trainers}", "a command with at most --trainers 1")
         if self.local and self.n_nodes > 1:
-            raise _not_local(f"--wait-nodes {self.n_nodes}", "no --wait-nodes")
+            raise _not_local(f"--wait-nodes {self.n_nodes}", "a command without --wait-nodes")
         if self.local and self.priority:
-            raise _not_local(f"--priority {self.priority}", "no --priority")
+            raise _not_local(f"--priority {self.priority}", "a command without --priority")
         if self.engine == "merged" and self.device != "cuda":
             raise UserError(
                 "engine",
-                given=f"merged with device {self.device}",
-                expected="device cuda, because merged steps are compiled for GPUs",
+                given=f"the engine merged with the device {self.device}",
+                expected="the device cuda, because the engine merged compiles its steps for GPUs",
                 fix="add --device cuda, or use --engine auto",
             )
 
@@ -144,7 +144,7 @@ def _start_ray(resources: Resources) -> bool:
 def _end_ray(*, is_ours: bool) -> None:
     import ray
 
-    # Does nothing if Ray has already ended.
+    # `ray.shutdown` does nothing if Ray has already ended.
     if is_ours:
         ray.shutdown()
 
@@ -187,7 +187,8 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
-            # Shut down in this thread: in another one, a reference that is freed meanwhile would end the process.
+            # Ray is shut down in this thread. In another thread, an object reference that is freed during the shutdown
+            # would end the process.
             at_close=ray.shutdown if is_only_here else lambda: None,
         )
 
@@ -196,7 +197,9 @@ def _device_here(device: Device) -> str:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device", given=device, expected="a GPU that PyTorch can use here", fix="leave out --device")
+        raise UserError(
+            "--device", given=device, expected="a GPU that PyTorch can use on this machine", fix="leave out --device"
+        )
     return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
@@ -209,21 +212,24 @@ def _check_fits(resources: Resources) -> None:
     wanted = resources.wanted
     if wanted.device == "cuda" and n_gpus == 0:
         raise UserError(
-            "--device", given="cuda", expected="cpu or auto, because Ray finds no GPU here", fix="leave out --device"
+            "--device",
+            given="cuda",
+            expected="the device cpu or auto, because Ray finds no GPU",
+            fix="leave out --device",
         )
     if (wanted.device == "cpu" or n_gpus == 0) and wanted.least > n_cpus:
         raise UserError(
             "--trainers",
             given=wanted.least,
-            expected=f"1..{n_cpus} (CPU cores of this machine)",
-            fix="give a lower number, because each trainer keeps one core busy",
+            expected=f"1 to {n_cpus} trainers, because this machine has {n_cpus} CPU cores",
+            fix="give a lower number: each trainer needs a CPU core",
         )
     if resources.n_nodes > 1:
         raise UserError(
             "--wait-nodes",
             given=resources.n_nodes,
-            expected="1, because Ray starts only on this machine",
-            fix="give the --address of a cluster",
+            expected="--wait-nodes 1, because Ray runs only on this machine",
+            fix="give a cluster's address with --address",
         )
 
 

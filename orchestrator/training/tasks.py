@@ -11,7 +11,8 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # Imported for types only: trainers import this module, and their code is fingerprinted, which excludes the storage.
+    # These imports are for type checkers only. Trainers import this module, and the fingerprint of the trainers' code
+    # must not include the storage.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 
@@ -93,7 +94,7 @@ def tasks_of(
         SpecError: If the values contradict each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of version 0.1, the share is a parameter of the training.
+    # In sweeps of version 0.1, `certified_share` is a parameter of the training instead of a field of the spec.
     own_share = resolved.certified_share
     share = directory.spec.certified_share if own_share is None else own_share
     origin = seeded_by(directory.spec, trial, resolved)

@@ -70,8 +70,8 @@ class Trainer:
         if run.engine == "merged" and device == "cpu":
             raise UserError(
                 "engine",
-                given="merged, on a CPU",
-                expected="a GPU, because merged steps are compiled for GPUs",
+                given="the engine merged on a CPU",
+                expected="a GPU, because the engine merged compiles its steps for GPUs",
                 fix="continue with --device cuda, or start a new sweep with --engine auto",
             )
         self._workload = workload
@@ -163,7 +163,8 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # A pack that was handed back at a probe has not got its answer, so it reports again before it trains.
+        # A pack that another trainer handed back at a probe is still without the probe's answer, so it reports the
+        # probe again before it trains.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
         if self._is_to_tell(self._pack):
@@ -203,7 +204,7 @@ class Trainer:
         if self._saving_since is None:
             return
         now = time.perf_counter()
-        # Large packs are saved more rarely, because their state takes gigabytes and seconds.
+        # Checkpoints of large packs are rarer, because their state takes gigabytes, and saving it takes seconds.
         rarer = max(1.0, (now - self._saving_since) / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
         self._saves_at, self._saving_since = now + rarer * self._checkpoint_seconds, None
 
@@ -261,7 +262,7 @@ class Trainer:
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:
-    # PyTorch's CPU allocator raises a plain RuntimeError, which only its text identifies.
+    # PyTorch's CPU allocator raises a plain RuntimeError, so only the text shows that memory ran out.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
 

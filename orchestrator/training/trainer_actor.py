@@ -42,7 +42,8 @@ class Shipment:
         files = {
             path: given_file(Path(path), "files", "a file that trainings read").read_bytes() for path in self._files
         }
-        # The workload is passed as state, because state is unpickled after the code has been made importable.
+        # The workload is passed as pickle state, because the state is unpickled after the code has been made
+        # importable.
         return _unloaded, (user_code_of(self.workload), files), self.workload
 
     def __setstate__(self, workload: Workload[Any]) -> None:
@@ -87,8 +88,8 @@ class TrainerActor(Trainer):
     """A trainer in a process of its own, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # Arrow imports pandas at its first conversion, which takes time. This first conversion hides pandas, unless the
-        # user's workload has imported it already.
+        # Arrow imports pandas at its first conversion, which takes time. Therefore the first conversion is made here
+        # with pandas hidden, unless the user's workload has imported pandas already.
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
@@ -113,7 +114,7 @@ class TrainerActor(Trainer):
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # Without a pack, Ray's own handler is called, which ends the process.
+            # If the trainer has no pack, Ray's own signal handler is called, which ends the process.
             if not self.has_pack and callable(before):
                 before(number, frame)
 

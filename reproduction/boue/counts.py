@@ -120,7 +120,8 @@ def _flat() -> ComparedValue:
 
     They are the key biases, and a constant added to a row of a matrix.
     """
-    # `n_words` is left out: the tasks have fewer words, and the declarations do not depend on their number.
+    # `n_words` is not among the sizes: the tasks have fewer words, and the declared identities do not depend on the
+    # number of words.
     sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
     declared = identities_of(GPTParameters(n_tokens=BASE.n_context, **sizes))
     state = dict(_built(BASE).named_parameters())

@@ -137,7 +137,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    # `effective_order` keeps sacrebleu from warning of each sentence; counts do not depend on it.
+    # `effective_order` keeps sacrebleu from warning about each sentence. The n-gram counts do not depend on this
+    # option.
     metric = BLEU(tokenize="none", force=True, effective_order=True)
     counts = [_counts(metric, written) for written in (baseline, scaled)]
     n = len(baseline.references)

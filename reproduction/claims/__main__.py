@@ -107,7 +107,7 @@ def group_named(name: str, claims: list[Stated]) -> list[Stated]:
     ]
     if name not in measurable:
         fix = did_you_mean(name, measurable, otherwise="choose one of these groups")
-        raise UserError("NAME", given=name, expected=f"one of {', '.join(measurable)}", fix=fix)
+        raise UserError("NAME", given=name, expected=f"the name of a group of claims: {', '.join(measurable)}", fix=fix)
     return [stated for stated in claims if stated.group.name == name]
 
 
@@ -153,7 +153,9 @@ def _numbers(source: str, run: Run, sweep: Path | None) -> Numbers:
     if sweep is None:
         return measure(source, run)
     if source not in SWEPT:
-        raise UserError("--sweep", given=str(sweep), expected="a group measured by a sweep", fix="leave out --sweep")
+        raise UserError(
+            "--sweep", given=str(sweep), expected="a group of claims that a sweep measures", fix="leave out --sweep"
+        )
     return measure_ledger(source, SweepDirectory.open(sweep), run.directory)
 
 

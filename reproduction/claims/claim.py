@@ -68,9 +68,12 @@ class Claim(_Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.low <= self.value <= self.high:
-            raise ValueError(f"{self.row}: got {self.value} outside of [{self.low}, {self.high}]")
+            raise ValueError(
+                f"claim {self.row}: got the value {self.value}, expected a value inside of its interval [{self.low},"
+                f" {self.high}]"
+            )
         if (self.kind == "share") != (self.k is not None) or (self.k is not None and self.n is None):
-            raise ValueError(f"{self.row}: a share has k and n, and nothing else has k")
+            raise ValueError(f"claim {self.row}: expected k and n for a share, and no k for any other value")
         return self
 
 
@@ -158,9 +161,9 @@ def load_claims(folder: Path) -> list[Stated]:
             if stated.name in by_name:
                 raise UserError(
                     path.name,
-                    given=f"a second claim {stated.name}",
-                    expected="claims with different names",
-                    fix="change its row",
+                    given=f"a second claim with the name {stated.name}",
+                    expected="a different name for each claim",
+                    fix="change the name in the claim's row",
                 )
             by_name[stated.name] = stated
     return list(by_name.values())
@@ -188,5 +191,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
         raise UserError(
-            path.name, given=str(error), expected="rows as docs/claims.md describes them", fix="correct the row"
+            path.name,
+            given=str(error),
+            expected="rows as docs/claims.md describes them",
+            fix="correct the row of the claim",
         ) from error

@@ -208,8 +208,8 @@ def _on_real_text(run: Run) -> Numbers:
     raise UserError(
         "--sweep",
         given=None,
-        expected=f"a finished sweep with --seed {run.seed} on the corpus of the page",
-        fix="prepare the corpus and run the sweep as docs/translation.md describes under Real text",
+        expected=f"a finished sweep with --seed {run.seed} on the corpus that docs/translation.md describes",
+        fix="prepare the corpus and run the sweep as the section Real text of docs/translation.md describes",
     )
 
 

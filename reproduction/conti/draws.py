@@ -40,7 +40,7 @@ class Draws:
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
     """Yields all draws of the thesis's grid search for one head, by sparsity coefficient and family."""
     streams = Streams(torch.tensor([seed]))
-    # The other two coefficients of the grid change only the number of draws.
+    # The other two coefficients of the thesis's grid only multiply the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -73,7 +73,8 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # Placements of disjoint blocks are drawn by shrinking each block to one row: any num_pos rows of the shorter text.
+    # Disjoint blocks are placed by a bijection: shrinking each block to one row gives a shorter text, in which any
+    # num_pos rows are a valid placement.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

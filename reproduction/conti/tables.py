@@ -77,7 +77,7 @@ def load_heads() -> Tensor:
         raise UserError(
             VARIABLE,
             given=named,
-            expected="the file of the thesis's heads, or ./thesis_heads.npy",
+            expected="the path of the file with the thesis's attention heads, by default ./thesis_heads.npy",
             fix="take matrix_list.pkl of github.com/EddieConti/Master-Thesis-UB, cut its eight matrices to 16 x 16, "
             "and save them as one array with numpy.save",
         )
@@ -85,11 +85,11 @@ def load_heads() -> Tensor:
         heads = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise UserError(
-            VARIABLE, given=str(path), expected="an array in NumPy's .npy format", fix="write it with numpy.save"
+            VARIABLE, given=str(path), expected="an array in NumPy's .npy format", fix="write the array with numpy.save"
         ) from error
     if not isinstance(heads, np.ndarray) or heads.shape != _SHAPE:
         given = f"shape {heads.shape}" if isinstance(heads, np.ndarray) else str(path)
-        raise UserError(VARIABLE, given=given, expected=f"shape {_SHAPE}", fix=f"check {path}")
+        raise UserError(VARIABLE, given=given, expected=f"an array of the shape {_SHAPE}", fix=f"check the file {path}")
     return checked_attention(heads, any_row_sum=True, subject=str(path))
 
 
@@ -115,7 +115,7 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # A draw with a row of zeros has NaNs, and must never be the nearest.
+            # A draw with a row of zeros contains NaN. Its distance counts as infinite, so that it is never the nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
             family_best = best[families.index(draws.family)]
             torch.minimum(family_best, distance.min(1).values, out=family_best)

@@ -166,7 +166,10 @@ def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
         case Rectified(inner):
             yield from words_of(inner, RectifiedBack(inner, by_output))
         case SoftmaxBack() | RectifiedBack():
-            raise TypeError("expected a model of letters, transposes, products, sums, softmax and ReLU, got a word")
+            raise TypeError(
+                "got a word that is not of the supported kinds, expected letters, transposes, products, sums, softmax"
+                " and ReLU"
+            )
 
 
 def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
@@ -222,7 +225,7 @@ class Evaluation:
                 return weights * (by_weights - (weights * by_weights).sum(-1, keepdim=True))
             case RectifiedBack(at, word):
                 return self(word) * (self(at) > 0)
-        raise TypeError("an empty product or sum has no value")
+        raise TypeError("got an empty product or sum, expected at least one factor or term")
 
 
 Attention = Literal["linear", "softmax", "encoder"]

@@ -54,7 +54,7 @@ class EquationCheck:
         """
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
-        # The condition is `not ... <=` instead of `>` because NaN must refute the equation.
+        # The condition is `not ... <=` instead of `>`, because NaN must refute the equation.
         if not self.right_error <= self.tolerance:
             return "refuted"
         return "ours holds" if self.printed_error is None else self.flaw

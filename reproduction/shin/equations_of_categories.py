@@ -99,13 +99,14 @@ def zeros(index: int = 3) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
-        # Members of the family meet three linear conditions on q: C = E[m* m] = E[m* D] = 0.
+        # Members of the family of zeros meet three linear conditions on q: q is orthogonal to the centred target, to
+        # the target's marginal, and to the marginal on the diagonal.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # Members meet three conditions on v: summed over the predicted positions, the weights of the predecessor, of
-        # the own position and of all other positions are each 0.
+        # Members of the family of zeros meet three conditions on v: its entries sum to 0 over all predecessors, over
+        # all own positions and over all other positions.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -170,13 +171,15 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # In the first subfamily q(r, t) = m*(t)/c, the rows of v add up to c, and Sum p = 0.
+        # In the first subfamily, q(r, t) = marginal(t) / c for a number c, the rows of v sum to c, and the entries of v
+        # at predecessors sum to 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # In the second subfamily v reads the own position only, q(t, t) = m*(t)/c, and q is uncorrelated with q*.
+        # In the second subfamily, v reads the position's own category only, q(t, t) = marginal(t) / c for a number c,
+        # and the rest of q is uncorrelated with the optimal q.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)
@@ -204,7 +207,8 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & points.converged.numpy())
-    # If the search finds no point of the family, NaN refutes the unverified claim.
+    # If the search finds no point of the family, the errors are NaN, so the claim is refuted instead of passing
+    # unverified.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = points.parameters["v_KM"].shape[1:]

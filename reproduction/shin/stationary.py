@@ -121,7 +121,8 @@ class _Derivatives:
 
         self._objective = objective
         self._first = vmap(grad_and_value(loss))
-        # The Hessian is reverse mode over reverse mode, because forward mode would call a deprecated function.
+        # The Hessian is computed by reverse mode over reverse mode, because forward mode would call a deprecated
+        # function of PyTorch.
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:

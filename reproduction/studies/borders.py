@@ -95,7 +95,7 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
     fitted = fit_logistic(design, n, k)
     covariance = clustered_covariance(fitted, design, n, k) if fitted.has_converged else None
     if covariance is None or abs(fitted.coefficients[1]) < _KNOWN_SLOPE * math.sqrt(covariance[1, 1]):
-        raise ValueError("the slope is not known: the trials are separated, or sigma does not matter")
+        raise ValueError("the slope of the border is not known: sigma separates the trials perfectly, or has no effect")
     return BorderModel(fitted.coefficients, covariance, len(sigma))
 
 
@@ -195,7 +195,7 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
     is_separated = values[k > 0].max(initial=-np.inf) <= values[k < n].min(initial=np.inf)
     if is_separated or not fitted.has_converged:
         return float(n.mean())
-    # `border` is the direction of coefficients in which the border moves; its length cancels below.
+    # `border` is the direction of coefficients in which the border moves. The length of `border` cancels in the result.
     border = np.array([1.0, -fitted.coefficients[0] / fitted.coefficients[1]])
     spread = border @ clustered_covariance(fitted, design, n, k) @ border
     weight = n * fitted.probability * (1 - fitted.probability)

@@ -199,7 +199,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
     """Kicks `n_zeros` trainings of a finished sweep that ended at zeros, and a quarter as many on still plateaus."""
-    # The order of ids is arbitrary, so the first of them are a random sample.
+    # The order of training ids is arbitrary, so the first ids are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
     still = [row for row in rows if row["outcome"] == "plateau" and row["outcome_detail"] is None]

@@ -25,7 +25,7 @@ def sweep() -> Sweep:
             "longest_test_length": 1000,
             "test_ladder": False,
             "fresh_test_strings": True,
-            # Solved trainings go on because the figure shows all curves to the last epoch.
+            # Solved trainings continue to the last epoch, because the figure shows their whole curves.
             "stop_when_solved": False,
         },
         sampler="grid",

@@ -18,7 +18,8 @@ def sweep() -> Sweep:
             "init_sigma": Categorical(choices=(None, 1e-2, 1e-1, 3e-1, 1.0)),
             "layer_norm_eps": Categorical(choices=(0.0, 1e-5, 1e-3, 1e-1)),
             "learning_rate": Float(low=1e-4, high=1e-2, log=True),
-            # Trainings that differ in lengths, scales, sigmas and epsilons share packs; layers and heads split packs.
+            # Trainings that differ only in text lengths, scales, sigmas or epsilons train in one pack. Trainings with
+            # other numbers of layers or heads need packs of their own.
             "n_layers": Categorical(choices=(1, 2)),
             "n_heads": Categorical(choices=(1, 2)),
             "batch_size": 4,

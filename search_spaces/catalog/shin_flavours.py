@@ -26,7 +26,7 @@ def sweep() -> Sweep:
             "learning_rate": 1.0,
             "n_steps": 500,
             "dtype": "float32",
-            # Solved trainings go on because the figure shows all curves to the last iteration.
+            # Solved trainings continue to the last iteration, because the figure shows their whole curves.
             "stop_when_solved": False,
         },
         sampler="grid",

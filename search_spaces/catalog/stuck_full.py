@@ -28,7 +28,7 @@ def sweep() -> Sweep:
             "optimizer": "lbfgs",
             "learning_rate": 1.0,
             "n_steps": 250,
-            # float32 as published, PyTorch's default. It takes half the time of float64 and affects outcomes:
+            # The paper uses float32, PyTorch's default. float32 takes half the time of float64 and affects outcomes:
             # docs/zeros.md.
             "dtype": "float32",
         },

@@ -65,22 +65,25 @@ def test_the_search_finds_them() -> None:
             "orchestrator/training/ray_internals.py",
             "ray._private.services",
             "get_node",
-            rf"ray: got 'version {ray.__version__}', expected version 2\.58 to 2\.60, with which"
-            r" attnsweep was tested \(.*'get_node'\); pip install 'ray\[default\]==2\.60\.\*'",
+            rf"ray: got 'Ray version {ray.__version__}', expected a Ray version from 2\.58 to"
+            r" 2\.60, which attnsweep was"
+            r" tested with \(.*'get_node'\); install a tested version with: pip install 'ray\[default\]==2\.60\.\*'",
         ),
         (
             "search_spaces/optuna_internals.py",
             "optuna.samplers.CmaEsSampler",
             "_split_optimizer_str",
-            rf"optuna: got 'version {optuna.__version__}', expected version 5\.0, with which attnsweep was tested"
-            r" \(.*'_split_optimizer_str'\); pip install 'optuna==5\.0\.\*'",
+            rf"optuna: got 'Optuna version {optuna.__version__}', expected Optuna version 5\.0,"
+            r" which attnsweep was tested with"
+            r" \(.*'_split_optimizer_str'\); install the tested version with: pip install 'optuna==5\.0\.\*'",
         ),
         (
             "orchestrator/tracking/mlflow_internals.py",
             "mlflow.store.tracking.dbmodels.models",
             "SqlLatestMetric",
-            rf"mlflow: got 'version {mlflow.__version__}', expected version 3\.15 to 3\.17, with which"
-            r" attnsweep was tested \(.*'SqlLatestMetric'.*\); pip install 'mlflow==3\.17\.\*'",
+            rf"mlflow: got 'MLflow version {mlflow.__version__}', expected an MLflow version from 3\.15 to 3\.17, which"
+            r" attnsweep was tested with \(.*'SqlLatestMetric'.*\); install a tested version with:"
+            r" pip install 'mlflow==3\.17\.\*'",
         ),
     ],
 )

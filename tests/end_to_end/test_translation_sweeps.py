@@ -80,7 +80,11 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     # The file has changed: continuing would train some rows on one text and some on another.
     _prepare("other", 150, monkeypatch)
     shutil.copy("other.parquet", "mine.parquet")
-    with pytest.raises(SpecError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
+    with pytest.raises(
+        SpecError,
+        match=r"corpus_digest: got .*; restore the file, which has changed since the sweep"
+        r" began",
+    ):
         resume_sweep(directory.place, Resources(local=True), QUIET)
     Path("mine.parquet").unlink()
     with pytest.raises(UserError, match=r"corpus: got .*/mine.parquet', expected .* \(No such file or directory\)"):

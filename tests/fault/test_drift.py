@@ -40,7 +40,11 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     record = (path / "sweep.json").read_text()
     n_before = len(sweeps.outcomes(path))
 
-    with pytest.raises(UserError, match=r"got 'numpy 1\.2\.3 -> .*', expected the versions and code .*--accept-drift"):
+    with pytest.raises(
+        UserError,
+        match=r"got 'numpy 1\.2\.3 -> .*', expected the library versions and code"
+        r" .*--accept-drift",
+    ):
         sweeps.resume(path)
     assert (path / "sweep.json").read_text() == record
     assert len(sweeps.outcomes(path)) == n_before

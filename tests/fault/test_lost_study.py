@@ -25,9 +25,11 @@ def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_p
         with pytest.raises(
             UserError,
             match=re.escape(
-                f"{path}/{STUDY_FILE}: got 'a study that lacks 3 trials of the ledger, the first of them trial 0'"
+                f"{path}/{STUDY_FILE}: got 'a study without 3 trials that are in the ledger, the"
+                " first of which is trial 0'"
             )
-            + r", expected every trial .*; restore the study from a copy; to see what is wrong: attnsweep audit ",
+            + r", expected a study that contains every trained trial; restore the study from a copy;"
+            r" to see what is wrong: attnsweep audit ",
         ):
             sweeps.resume(path)
     assert sweeps.outcomes(path) == before
@@ -48,7 +50,8 @@ def test_rows_of_another_sweep_are_not_taken_for_this_ones(tmp_path: Path) -> No
     names = [SweepDirectory.open(path).sweep for path in (theirs, ours)]
     with pytest.raises(
         UserError,
-        match="{}/trainings: got 'trainings of the sweep {}', expected only trainings of {}".format(ours, *names),
+        match="{}/trainings: got 'trainings of another sweep: {}', expected only trainings of the sweep"
+        " that sweep.json describes, {}".format(ours, *names),
     ):
         sweeps.resume(ours)
     assert sweeps.outcomes(ours) == before

@@ -257,7 +257,11 @@ def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed(
             raise NoCompilerError("compiled programs cannot be kept")
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", WithoutRoom)
-    with pytest.raises(SweepError, match=r"^no node can train: host .*: compiled programs cannot be kept$"):
+    with pytest.raises(
+        SweepError,
+        match=r"^no node of the cluster can train: host .*: compiled programs cannot be"
+        r" kept$",
+    ):
         sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0
 

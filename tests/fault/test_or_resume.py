@@ -145,8 +145,10 @@ def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     record = {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()}
     with pytest.raises(
         UserError,
-        match=r"--dir: got '.*/s, which holds another sweep: small, spec \w{12}', expected a new directory, or this"
-        r" sweep: small, spec \w{12}; choose another --dir; to continue the other sweep: attnsweep resume .*/s$",
+        match=r"--dir: got '.*/s, which contains another sweep: small, with the spec hash \w{12}',"
+        r" expected a new directory, or one with"
+        r" this sweep: small, with the spec hash \w{12}; choose another --dir; to continue the"
+        r" other sweep: attnsweep resume .*/s$",
     ):
         _repeat(sweeps.small_sweep(trials=9), finished)
     assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record
@@ -163,7 +165,11 @@ def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.
     now = Environment.current(CategoryPairs())
     later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
     monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
-    with pytest.raises(UserError, match=r"numpy .* -> 99.*continue with attnsweep resume .*/s --accept-drift: column"):
+    with pytest.raises(
+        UserError,
+        match=r"numpy .* -> 99.*continue with attnsweep resume .*/s --accept-drift: the"
+        r" column",
+    ):
         _repeat(sweeps.small_sweep(), path)
 
 
@@ -222,5 +228,5 @@ def test_it_needs_a_directory_that_a_repetition_finds(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    message = "got 'no --dir', expected a directory that a repeated command finds; add --dir DIR\n"
+    message = "got 'a command without --dir', expected a directory that a repeated command finds; add --dir DIR\n"
     assert capsys.readouterr().err == f"attnsweep: --or-resume: {message}"

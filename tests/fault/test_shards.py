@@ -183,8 +183,12 @@ def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path)
     shutil.rmtree(path / "shard-1")
     (environment,) = found.environments.values()
     for name, version, words in (
-        ("numpy", "99", r"numpy .* -> 99.*install the same environment here"),
-        ("engine", "blocks, by another compiler", "--engine: got .*another driver has begun the sweep with vmapped"),
+        ("numpy", "99", r"numpy .* -> 99.*install the first driver's environment on this machine"),
+        (
+            "engine",
+            "blocks, by another compiler",
+            "--engine: got .*another driver has begun the sweep with the engine vmapped",
+        ),
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})
         with pytest.raises(UserError, match=words):
@@ -218,9 +222,9 @@ def test_what_cannot_be_divided_is_refused(
 def test_a_directory_holds_one_sweep_divided_in_one_way(one: Path, three: Path, tmp_path: Path) -> None:
     for path, spec, shard, words in (
         (three, RANDOM, Shard(0, 2), "a sweep of 3 shards', expected the number .*; write --shard I/3"),
-        (three, RANDOM, None, "a sweep of 3 shards', expected the shard to run.*resume"),
+        (three, RANDOM, None, "a sweep of 3 shards', expected the number of the shard to run.*resume"),
         (one, RANDOM, Shard(0, 3), "a sweep of one driver', expected the number .*; leave --shard out"),
-        (three, RANDOM.but(seed=6), Shard(0, 3), "which holds another sweep"),
+        (three, RANDOM.but(seed=6), Shard(0, 3), "which contains another sweep"),
     ):
         with pytest.raises(UserError, match=words):
             shards.run(spec, path, shard)
@@ -302,7 +306,7 @@ def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Pa
     shutil.copytree(three, tmp_path / "s", ignore=shutil.ignore_patterns("shard-*"))
     assert "param_init_sigma" in Ledger(tmp_path / "s").trainings().column_names
     assert not SweepDirectory.open(tmp_path / "s").finished
-    with pytest.raises(UserError, match="none of which has begun"):
+    with pytest.raises(UserError, match="of which none has begun"):
         SweepDirectory.open(tmp_path / "s").with_files()
     # As a driver leaves it that is killed before it has made its shard's record.
     (tmp_path / "s" / "shard-0" / "code").mkdir(parents=True)

@@ -74,7 +74,7 @@ def test_a_sweep_stops_where_no_trainer_starts_at_all(add_node: Callable[..., An
     add_node(_with_broken_torch(tmp_path / "broken"))
     with pytest.raises(SweepError) as stopped:
         sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False, n_trainers=1)
-    assert str(stopped.value).startswith("no node can train: host ")
+    assert str(stopped.value).startswith("no node of the cluster can train: host ")
     assert str(stopped.value).endswith(f": no trainer starts there: ImportError: {BROKEN}")
 
 
@@ -101,7 +101,7 @@ def test_rows_come_from_the_drivers_versions_and_code_alone(
     add_node(tmp_path / "other")
     with pytest.raises(SweepError) as stopped:
         sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False)
-    words = "no node can train: host .*: its versions or code differ from the driver's: "
+    words = "no node of the cluster can train: host .*: its versions or code differ from the driver's: "
     assert stopped.match(words)
     assert str(stopped.value).endswith(expected)
 

@@ -99,7 +99,7 @@ def test_an_old_sweep_resumes_only_with_consent(
     if SweepDirectory.open(golden / name).provenance["versions"]["attnsweep"] != importlib.metadata.version(
         "attnsweep"
     ):
-        refusals = ["expected the versions and code that the sweep was trained with so far"]
+        refusals = ["expected the library versions and code that the sweep was trained with so far"]
     if name == "own":
         refusals = ["code that you have not run before: own.py, own_names.py"]
     for words in refusals:

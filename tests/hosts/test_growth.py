@@ -74,7 +74,7 @@ def test_where_no_host_can_train_the_sweep_says_why_and_can_be_continued(
     cluster.join([2], with_broken_torch)
     run = Driver(cluster.start(1, "attnsweep", *RUN))
     assert run.wait() == 1
-    (line,) = [line for line in run.said.splitlines() if "no node can train" in line]
+    (line,) = [line for line in run.said.splitlines() if "no node of the cluster can train" in line]
     for host in ("host1", "host2"):
         assert f"host {host}: no trainer starts there: ImportError: {BROKEN}" in line
     assert "once the cause is fixed, continue with: attnsweep resume /srv/s" in run.said

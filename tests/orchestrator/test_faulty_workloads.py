@@ -79,9 +79,9 @@ ERRORS = {
     "surrogate": "ValueError: \\ud800",
     "unspeakable": "UnspeakableError: <exception str() failed>",
     "panic": "PanicException: index out of bounds",
-    "no_verdict": "TypeError: faulty.judge: got NoneType, expected Verdicts",
+    "no_verdict": "TypeError: faulty.judge: got a result of the type NoneType, expected a Verdicts object",
     "unknown": "an outcome of judge: got 'won', expected solved, degenerate_zero, marginal, ",
-    "misshapen": "ValueError: faulty.judge: got labels of shape (1, 1), expected (1, ",
+    "misshapen": "ValueError: faulty.judge: got labels of the shape (1, 1), expected the shape (1, ",
     "complex": "TypeError: eval_loss: got complex128 of shape () for each training, expected one real number; ",
 }
 

@@ -51,8 +51,8 @@ FAULTS_OF_STORED_FILES = (
     Fault(
         "an opened file that cannot be looked at counts as damaged",
         "orchestrator/storage/local.py",
-        "            if error.errno is not None:\n                raise\n            # Arrow",
-        "            raise\n            # Arrow",
+        "            if error.errno is not None:\n                raise\n            # Opening",
+        "            raise\n            # Opening",
         ("tests/fault/injection/test_failing_calls.py::test_an_opened_file_that_cannot_be_looked_at_is_not_damaged",),
     ),
 )

@@ -91,7 +91,7 @@ def test_claims_are_compared_with_a_sweep_that_has_run(tmp_path: Path) -> None:
     found = verdicts(measured_again(chosen, run, FOLDER / "quickstart"))
     assert [(each.stated, each.agrees, round(each.p, 1)) for each in found] == [(each, True, 1.0) for each in chosen]
     assert measured_again(chosen, replace(run, seed=0), FOLDER / "quickstart") == []  # The seed of the page itself.
-    with pytest.raises(UserError, match="expected a group measured by a sweep"):
+    with pytest.raises(UserError, match="expected a group of claims that a sweep measures"):
         measured_again([each for each in ALL if each.group.name == "valley"], run, FOLDER / "quickstart")
 
 

@@ -49,9 +49,12 @@ def test_an_option_chooses_what_is_run() -> None:
     [
         (
             ["shin-handmade", "--full"],
-            "--full: got 'shin-handmade', expected a reproduction that has --full; leave out",
+            "--full: got 'shin-handmade', expected a reproduction that has the option --full; leave out",
         ),
-        (["shin-fig2", "--corpus", "a"], "--corpus: got 'shin-fig2', expected a reproduction that has --corpus"),
+        (
+            ["shin-fig2", "--corpus", "a"],
+            "--corpus: got 'shin-fig2', expected a reproduction that has the option --corpus",
+        ),
         (["chiang-table1", "--corpus", "no.parquet"], "corpus: got "),
     ],
 )

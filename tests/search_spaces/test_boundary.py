@@ -206,13 +206,14 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
     [
         (
             {"objective": LossQuantile()},
-            "objective: got 'loss_quantile', expected a rate under sampler=boundary, which looks for where it is one "
-            'half; write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
+            "objective: got 'loss_quantile', expected a rate as the objective, because"
+            " sampler=boundary looks for where a "
+            'rate is one half; write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         ),
         (
             {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},
-            "space: got 'optimizer', expected an unconditional Float or Int under sampler=boundary, along which the "
-            "boundary is crossed; add such a parameter, or use sampler=random",
+            "space: got 'optimizer', expected an unconditional Float or Int parameter, along which "
+            "sampler=boundary can cross the boundary; add such a parameter, or use sampler=random",
         ),
         (
             {

@@ -53,17 +53,20 @@ def test_a_dimension_by_position_is_the_one_by_name(
     [
         (
             lambda: Float(1, 2, 3),  # type: ignore[call-arg,arg-type]
-            "Float: got '3 values by position', expected low, high by position or by name, all other fields by"
+            "Float: got '3 values by position', expected the fields low, high by position or by"
+            " name, and all other fields by"
             " name; write Float(low=..., high=...)",
         ),
         (
             lambda: Int(1, 2, low=0),  # type: ignore[misc]
-            "low: got '2 values by position and low=0', expected low, high by position or by name, all other fields by"
+            "low: got '2 values by position and low=0', expected the fields low, high by position"
+            " or by name, and all other fields by"
             " name; write Int(low=..., high=...)",
         ),
         (
             lambda: Categorical("a", "b"),  # type: ignore[call-arg]
-            "Categorical: got '2 values by position', expected choices by position or by name, all other fields by"
+            "Categorical: got '2 values by position', expected the fields choices by position or"
+            " by name, and all other fields by"
             " name; write Categorical(choices=...)",
         ),
         (lambda: Float(1), "high: got 'nothing', expected a value; give high"),  # type: ignore[call-arg]
@@ -72,7 +75,7 @@ def test_a_dimension_by_position_is_the_one_by_name(
             "step: got 3, expected no such field; remove it, or correct its name",
         ),
         (lambda: Int(1.5, 2), "low: got 1.5, expected a valid integer; correct the value"),  # type: ignore[arg-type]
-        (lambda: Float(2, 1), "low: got 2.0, expected at most high=1; swap low and high"),
+        (lambda: Float(2, 1), "low: got 2.0, expected at most high=1; exchange low and high"),
         (
             lambda: DIMENSIONS.validate_json('{"kind":"float","low":1}'),
             "high: got 'nothing', expected a value; give high",

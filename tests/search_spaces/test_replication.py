@@ -140,11 +140,11 @@ def _sweep(replicates: object) -> Sweep:
     [
         (0, "replicates: got 0, expected greater than or equal to 1; correct the value"),
         (2**31, "replicates: got 2147483648, expected less than or equal to 2147483647; correct the value"),
-        (True, "replicates: got True, expected a whole number, or a Sequential; correct the value"),
-        ("8", "replicates: got '8', expected a whole number, or a Sequential; correct the value"),
+        (True, "replicates: got True, expected a whole number of replicates, or a Sequential; correct the value"),
+        ("8", "replicates: got '8', expected a whole number of replicates, or a Sequential; correct the value"),
         ({"widht": 0.1}, "widht: got 0.1, expected no such field; did you mean width?"),
         ({"width": 1.5}, "width: got 1.5, expected less than 1; correct the value"),
-        ({"at_most": 4}, "at_most: got 4, expected at least batch=8; raise at_most"),
+        ({"at_most": 4}, "at_most: got 4, expected a number that is at least batch=8; raise the field at_most"),
     ],
 )
 def test_a_mistake_in_replicates_is_named(replicates: object, message: str) -> None:

@@ -59,9 +59,12 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"objective": ["stuck_rate", "stuck"]}, "objective.1: got {'kind': 'stuck'}, expected a value, or one of the"),
         (
             {"objective": ["stuck_rate", "stuck_rate"]},
-            "objective: got 'stuck_rate twice', expected each objective once; remove",
+            "objective: got 'the objective stuck_rate, given twice', expected each objective once; remove",
         ),
-        ({"objective": [*TWO, Rate("solve")]}, "objective.outcome: got 'solve', expected one of solved, "),
+        (
+            {"objective": [*TWO, Rate("solve")]},
+            "objective.outcome: got 'solve', expected an outcome of the workload: solved, ",
+        ),
         (
             {"constraints": ["stuck_rate < 0.1"]},
             "constraints: got 'stuck_rate < 0.1', expected texts such as",
@@ -70,35 +73,41 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
             {"constraints": ["stuck <= 0.1"]},
             "constraints: got 'stuck <= 0.1', expected texts such as",
         ),
-        ({"constraints": ["solve_rate >= 0.1"]}, "constraints: got 'solve', expected one of solved, "),
+        (
+            {"constraints": ["solve_rate >= 0.1"]},
+            "constraints: got 'solve', expected an outcome of the workload: solved, ",
+        ),
         (
             {"constraints": ["stuck_rate <= 1"] * 2},
             "constraints: got 'stuck_rate <= 1', expected each constraint once",
         ),
-        ({"objective": OnsetQuantile("stuck")}, "objective.outcome: got 'stuck', expected one of solved, "),
+        (
+            {"objective": OnsetQuantile("stuck")},
+            "objective.outcome: got 'stuck', expected an outcome of the workload: solved, ",
+        ),
         ({"constraints": ["solved_onset >= 5"]}, "constraints: got 'solved_onset >= 5', expected texts such as"),
         (
             {"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True},
-            "pruner: got 'median with the objective onset of solved', expected an objective that is known before a",
+            "pruner: got 'the pruner median with the objective onset of solved', expected an objective whose"
+            " value is known before a",
         ),
         ({"constraints": 0.1}, "constraints: got 0.1, expected a valid tuple"),
         (
             {"objective": TWO, "sampler": "cmaes"},
-            "sampler: got 'cmaes with several objectives', expected a sampler that supports them: tpe, nsga2, random,"
-            " qmc,"
-            " grid; use sampler=tpe, or name one objective",
+            "sampler: got 'the sampler cmaes with several objectives', expected a sampler that"
+            " supports several objectives and constraints: tpe, nsga2, random,"
+            " qmc, grid; use sampler=tpe, or name one objective",
         ),
         (
             {"constraints": "stuck_rate <= 0.1", "sampler": "boundary"},
-            "sampler: got 'boundary with constraints', expected a sampler that supports them: tpe, nsga2, random, qmc,"
-            " grid;"
-            " use sampler=tpe, or drop the constraints",
+            "sampler: got 'the sampler boundary with constraints', expected a sampler that"
+            " supports several objectives and constraints: tpe, nsga2, random, qmc,"
+            " grid; use sampler=tpe, or drop the constraints",
         ),
         (
             {"objective": TWO, "pruner": MedianPruner(), "prune_anyway": True},
-            "pruner: got 'median with several objectives', expected no pruner: every pruner compares trials by one"
-            " objective"
-            " alone; drop the pruner, or name one objective",
+            "pruner: got 'the pruner median with several objectives', expected a sweep without a pruner, because"
+            " pruners compare trials by a single objective; remove the pruner, or name one objective",
         ),
     ],
 )

@@ -164,11 +164,11 @@ def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> 
 def test_values_by_position_are_refused() -> None:
     make: Any = Sweep
     with pytest.raises(
-        SpecError, match=r"^Sweep: got '2 values by position', expected all fields by name; write Sweep"
+        SpecError, match=r"^Sweep: got '2 values by position', expected a keyword argument for every field; write Sweep"
     ):
         make("s", "gpt")
     make = LossQuantile
-    with pytest.raises(SpecError, match=r"by name; write LossQuantile\(quantile=..., direction=...\)"):
+    with pytest.raises(SpecError, match=r"for every field; write LossQuantile\(quantile=..., direction=...\)"):
         make(0.5)
 
 
@@ -178,9 +178,9 @@ def test_the_name_of_an_objective_takes_its_defaults() -> None:
 
 
 def test_a_mistake_in_a_dimension_is_named() -> None:
-    with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; swap low and high"):
+    with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; exchange low and high"):
         Float(low=2, high=1)
-    with pytest.raises(SpecError, match=r"low: got 0\.0, expected a value > 0 with log=True; raise low, or drop log"):
+    with pytest.raises(SpecError, match=r"low: got 0\.0, expected low > 0, because log=True; raise low, or remove log"):
         Float(low=0, high=1, log=True)
 
 
@@ -201,21 +201,24 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
         ),
         (
             {"space": {"init_sigma": Float(low=0.1, high=1)}, "sampler": "grid"},
-            "init_sigma.points: got None, expected the number of values on the axis, for sampler=grid; "
+            "init_sigma.points: got None, expected the number of values on this parameter's axis,"
+            " which sampler=grid needs; "
             "write Float(low=0.1, high=1, points=8)",
         ),
         (
             {"space": {"init_sigma": Float(low=0.1, high=1, points=3)}, "sampler": "grid"},
-            "trials: got 8, expected 1..3 (the points of the grid); lower trials, or add points",
+            "trials: got 8, expected 1 to 3 trials, because the grid has 3 points; lower the"
+            " number of trials, or add points to the grid",
         ),
         (
             {"objective": Rate("sovled")},
-            "objective.outcome: got 'sovled', expected one of solved, degenerate_zero, marginal, runaway, plateau, "
+            "objective.outcome: got 'sovled', expected an outcome of the workload: "
+            "solved, degenerate_zero, marginal, runaway, plateau, "
             "overfit, diverged, stuck; did you mean solved?",
         ),
         (
             {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
-            "expectation: got 'population', expected sampled",
+            "expectation: got 'population', expected expectation=sampled",
         ),
     ],
 )
@@ -228,7 +231,9 @@ def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, An
 def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
     parameters, sweep = load_workload("category_pairs").parameters, _sweep(objective=Rate("memorized"))
     check_sweep(sweep, parameters, {"memorized": Outcome("knows its sample only")})
-    with pytest.raises(SpecError, match=r"objective\.outcome: got 'memorized', expected one of solved, .*, stuck"):
+    with pytest.raises(
+        SpecError, match=r"objective\.outcome: got 'memorized', expected an outcome of the workload: solved, .*, stuck"
+    ):
         check_sweep(sweep, parameters)
 
 
@@ -289,8 +294,12 @@ class TestLoading:
         [
             ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
-            ("x = 1\n", "got 'no function sweep()', expected a function sweep(); define sweep() -> Sweep"),
-            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return a Sweep from it"),
+            (
+                "x = 1\n",
+                "got 'a file without a function sweep()', expected a Python file that defines the"
+                " function sweep(); add to the file: def sweep() -> Sweep",
+            ),
+            ("def sweep(): return 3\n", "got 3, expected a function that returns an attnsweep.Sweep; return a Sweep"),
         ],
     )
     def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -303,7 +312,7 @@ class TestLoading:
 
     def test_an_unknown_name_lists_what_there_is(self) -> None:
         listed = "abrupt_learning, abrupt_learning_starts, abrupt_learning_tasks, attention_structure, "
-        with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected one of {listed}"):
+        with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected a Python file .*{listed}"):
             load_sweep("quikstart")
 
 

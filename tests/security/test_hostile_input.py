@@ -19,20 +19,22 @@ from tests.security.hostile_files import DEEP, DIGITS, HUGE, write_hostile_files
 Case = tuple[list[str], str]
 LONG = "d" * 300
 PATHS = {
-    "loop": "DIR: got 'loop', expected a path to a directory; choose another path (Too many levels of symbolic links)",
-    "loop/x": "DIR: got 'loop/x', expected a path to a directory; choose another path (Too many levels",
-    "file/x": "DIR: got 'file/x', expected a path to a directory; choose another path (Not a directory)",
-    LONG: f"DIR: got '{LONG[:200]}...', expected a path to a directory; choose another path (File name too long)",
+    "loop": "DIR: got 'loop', expected the path of a directory; choose another path (Too many levels of"
+    " symbolic links)",
+    "loop/x": "DIR: got 'loop/x', expected the path of a directory; choose another path (Too many levels",
+    "file/x": "DIR: got 'file/x', expected the path of a directory; choose another path (Not a directory)",
+    LONG: f"DIR: got '{LONG[:200]}...', expected the path of a directory; choose another path (File name too long)",
     "x/" * 3000: "DIR: got 'x/x/x/",
     "file": "DIR: got 'file', expected a sweep directory",
     "nowhere": "DIR: got 'nowhere', expected a sweep directory",
-    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; give a directory: . is the current folder",
+    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; give a directory, for example ."
+    " for the current folder",
     "pipe.py": "DIR: got 'pipe.py', expected a sweep directory",
     "/dev/null": "DIR: got '/dev/null', expected a sweep directory",
     "s3://[..": "DIR: got 's3://[..', expected a directory, or s3://BUCKET/PREFIX",
     "http://[::1": "DIR: got 'http://[::1', expected a directory, or s3://BUCKET/PREFIX",
     "s3://℀/x": "DIR: got 's3://℀/x', expected a directory, or s3://BUCKET/PREFIX",
-    "x://u:p@[": "DIR: got 'x://...@[', expected s3://BUCKET/PREFIX, without credentials",
+    "x://u:p@[": "DIR: got 'x://...@[', expected s3://BUCKET/PREFIX without credentials",
     "a\0b": "argument: got 'a\\x00b', expected UTF-8 text without NUL",
     "\ud800": "argument: got '\\ud800', expected UTF-8 text without NUL",
 }
@@ -45,10 +47,11 @@ SPECS = {
     "recursion.py": "recursion.py: sweep(): got 'RecursionError: maximum recursion depth exceeded",
     "wants.py": "wants.py: sweep(): got \"TypeError: sweep() missing 1 required positional argument: 'n'\", expected "
     "a function without arguments that returns an attnsweep.Sweep",
-    "none.py": "none.py: sweep(): got None, expected an attnsweep.Sweep; return a Sweep from it",
-    "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected an attnsweep.Sweep",
+    "none.py": "none.py: sweep(): got None, expected a function that returns an attnsweep.Sweep; return a Sweep",
+    "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected a function that returns an attnsweep.Sweep",
     "generator.py": "generator.py: sweep(): got <generator object",
-    "without.py": "without.py: got 'no function sweep()', expected a function sweep()",
+    "without.py": "without.py: got 'a file without a function sweep()', expected a Python file that defines the"
+    " function sweep()",
     "raises_on_import.py": "raises_on_import.py: got 'ValueError: no, in line ",
     "exits_on_import.py": "exits_on_import.py: got 'SystemExit: 0, in line ",
     "panics_on_import.py": "panics_on_import.py: got 'Panic: no, in line ",
@@ -67,7 +70,7 @@ SPECS = {
     f"{LONG}.py": "SPEC: got 'ddd",
     f"{LONG}.json": "SPEC: got 'ddd",
     LONG: "SPEC: got 'ddd",
-    "": "SPEC: got '', expected one of abrupt_learning,",
+    "": "SPEC: got '', expected a Python file with a function sweep(),",
     "a\0.py": "argument: got 'a\\x00.py', expected UTF-8 text without NUL",
     "\ud800.json": "argument: got '\\ud800.json', expected UTF-8 text without NUL",
     "empty.json": "SPEC: got 'empty.json', expected a JSON file; correct the file (Expecting value",
@@ -83,11 +86,13 @@ SPECS = {
     "description.json": 'spec: got \'{"name": "s", "workload": "category_pairs",',
     "space_list.json": "space: got [], expected a valid dictionary",
     "kind.json": "space.n_steps: got {'kind': []}, expected a value, or one of the kinds 'value', 'categorical',",
-    "twice.py": "init_sigma.choices: got 0.1, expected each value once; remove one of the two",
-    "equal.py": "init_sigma.choices: got 1.0, expected each value once; remove one of the two",
-    "grid.py": "space: got 'a grid of 1,000,000,000 points', expected at most 100,000 points; lower points on",
-    "points.py": "space: got 'a grid of 1,000,000,000 points', expected at most 100,000",
-    "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected ends whose ratio a float can hold; make the range",
+    "twice.py": "init_sigma.choices: got 0.1, expected each choice once; remove the repeated choice",
+    "equal.py": "init_sigma.choices: got 1.0, expected each choice once; remove the repeated choice",
+    "grid.py": "space: got 'a grid of 1,000,000,000 points', expected a grid of at most 100,000 points;"
+    " lower the field points",
+    "points.py": "space: got 'a grid of 1,000,000,000 points', expected a grid of at most 100,000",
+    "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected a range whose ends have a ratio that a float"
+    " can represent; make the range",
     "int_value.py": "warmup_steps: got 1000",
     "int_64.py": "warmup_steps: got 9223372036854775808, expected a whole number >= 0 and <= 9.22337e+18",
     "int_choice.py": "warmup_steps: got 1000",
@@ -102,11 +107,12 @@ SPECS = {
     "replicates.py": "replicates: got 1000",
     "at_most.py": "at_most: got 1000",
     "quantile.py": "quantile: got 1000",
-    "storage.py": "storage: got 'postgresql://[::1', expected an Optuna storage URL that can be opened",
-    "storage_nul.py": "storage: got 'sqlite:////\\x00', expected an Optuna storage URL that can be opened",
+    "storage.py": "storage: got 'postgresql://[::1', expected the URL of an Optuna storage that can be opened",
+    "storage_nul.py": "storage: got 'sqlite:////\\x00', expected the URL of an Optuna storage that can be opened",
 }
 WORKLOADS = {
-    "abstract.py": "W: got 'a class without judge', expected every abstract method of Workload; define judge",
+    "abstract.py": "W: got 'a class that lacks judge', expected a class that defines every abstract method of"
+    " Workload; define the method judge",
     "parameters_none.py": "W.parameters: got None, expected a subclass of TrainingParameters; correct the workload's",
     "parameters_gone.py": "W.parameters: got None, expected a subclass of TrainingParameters",
     "parameters_dict.py": "W.parameters: got <class 'dict'>, expected a subclass of TrainingParameters",
@@ -115,7 +121,7 @@ WORKLOADS = {
     "levels_none.py": "W.level_names: got None, expected a tuple of different strings",
     "levels_gone.py": "W.level_names: got None, expected a tuple of different strings",
     "levels_twice.py": "W.level_names: got ('a', 'a'), expected a tuple of different strings",
-    "name_none.py": "W.name: got None, expected a string",
+    "name_none.py": "W.name: got None, expected a class attribute that is a string",
     "init_wants.py": 'init_wants.py:W: got "TypeError: W.__init__() missing 1',
     "init_raises.py": "init_raises.py:W: got 'ZeroDivisionError: division by zero, in line ",
     "init_exits.py": "init_exits.py:W: got 'SystemExit: 0, in line ",
@@ -123,16 +129,19 @@ WORKLOADS = {
     "field_list.py": "P.kept: got <class 'list'>, expected a field of one of the types float, int, bool, str",
     "field_unknown.py": "W.parameters: got 'P', expected field annotations that Python can resolve (name 'Nope'",
     "default_none.py": "P.kept: got None, expected a default that the parameter accepts: a whole number",
-    "no_dataclass.py": "W.parameters: got 'P', expected a dataclass: put @dataclass(frozen=True, kw_only=True)",
-    "post_init.py": "P: got {}, expected values that go together; the check says: ZeroDivisionError: division by zero",
+    "no_dataclass.py": "W.parameters: got 'P', expected a class with the decorator @dataclass(frozen=True,"
+    " kw_only=True)",
+    "post_init.py": "P: got {}, expected values that are allowed in combination; change the values; the"
+    " workload's check raises ZeroDivisionError: division by zero",
     "workload_nul.json": "SPEC: got 'a\\x00b.py', expected a Python file; check the path (embedded null byte)",
     "workload_long.json": "SPEC: got 'mmm",
     "workload_module.json": "workload: got 'mmm",
     "workload_loop.json": "SPEC: got 'loop.py', expected a Python file; check the path (Symlink loop",
     "workload_pipe.json": "SPEC: got 'pipe.py', expected a Python file; check the path (it is not a regular file)",
-    "workload_colon.json": "workload: got ':', expected one of abrupt_learning, category_pairs,",
+    "workload_colon.json": "workload: got ':', expected module:Class, file.py:Class, or the name of",
     "workload_function.json": "workload: got 'os:getcwd', expected a subclass of",
-    "workload_itself.json": "Workload: got 'a class without build, judge, levels, loss', expected every abstract",
+    "workload_itself.json": "Workload: got 'a class that lacks build, judge, levels, loss', expected a class that"
+    " defines every abstract",
 }
 SET = {
     f"warmup_steps={HUGE}": "warmup_steps: got 1000",
@@ -161,10 +170,11 @@ SET = {
 ADDRESSES = {
     **dict.fromkeys(
         ("[::1", "[::1]:", "[::1]:x", "ray://[::1", "[zz]:1", "℀:1", "ray://℀:1", "x:99999", "", ":", "ray://", "//"),
-        "expected auto, HOST:PORT or ray://HOST:PORT; give the address that `ray start --head` printed",
+        "expected the address of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT; give the"
+        " address that `ray start --head` printed",
     ),
     LONG + ":1": "expected the address of a running Ray cluster; start one with `ray start --head`, or leave the "
-    "address out to run here (no machine can have this name)",
+    "address out to run here (the host name is not valid, so no machine can have it)",
     "a\nb:1": "expected the address of a running Ray cluster",
 }
 OPTIONS = {
@@ -195,9 +205,9 @@ TRACKING_URIS = {
         ("http://[::1", "http://[", "postgresql://[::1", "sqlite:///good", f"sqlite:///{LONG}", "sqlite:///loop"),
         "expected the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT; correct the URI (",
     ),
-    "foo://": "expected an MLflow store that answers",
-    "sqlite:///file/x": "expected an MLflow store that answers",
-    "postgresql+nodriver://h/x": "expected an MLflow store that answers",
+    "foo://": "expected an MLflow store that can be reached",
+    "sqlite:///file/x": "expected an MLflow store that can be reached",
+    "postgresql+nodriver://h/x": "expected an MLflow store that can be reached",
 }
 FILES = {
     "score-heads": {
@@ -207,8 +217,8 @@ FILES = {
         "folder.npy": "check the path (Is a directory)",
         "nowhere": "check the path (No such file or directory)",
         LONG: "check the path (File name too long)",
-        "binary.npy": "write it with numpy.save",
-        "large.npy": "write it with numpy.save",
+        "binary.npy": "write the array with numpy.save",
+        "large.npy": "write the array with numpy.save",
     },
     "prepare-corpus --out o": {
         "loop.tsv": "check the path (Symlink loop from 'loop.tsv')",
@@ -216,12 +226,15 @@ FILES = {
         "pipe.tsv": "check the path (it is not a regular file)",
         "folder.tsv": "check the path (Is a directory)",
         LONG: "check the path (File name too long)",
-        "binary.tsv": "1 rows, of which none can be used",
+        "binary.tsv": "1 rows, none of which can be used",
         "file": "separate the columns by tabs",
     },
 }
 OTHERS: list[Case] = [
-    (["reproduce", "shin-handmade", "--dir", "file"], "--dir: got 'file', expected a directory of this machine"),
+    (
+        ["reproduce", "shin-handmade", "--dir", "file"],
+        "--dir: got 'file', expected a directory on this machine, because figures are written to it",
+    ),
     (["reproduce", "x" * DEEP], "NAME: got 'xxx"),
     (["specs", "exits.py"], "exits.py: sweep(): got 'SystemExit: 0"),
     (["replay", "good", "9" * 30 + "/1"], "TRAINING_ID: got '999"),

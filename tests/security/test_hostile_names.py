@@ -338,7 +338,7 @@ def test_the_others_run_it_only_with_trust(
     assert _exit_code(monkeypatch, *words) == 2
     assert not ran.exists()
     said = capsys.readouterr().err
-    assert "got 'code that you have not run before: evil.py', expected a sweep of your own" in said
+    assert "got 'code that you have not run before: evil.py', expected a sweep whose code you wrote or trust" in said
     assert said.rstrip().endswith("then add --trust to run them")
 
     assert _exit_code(monkeypatch, *words, "--trust") in (1, 2)

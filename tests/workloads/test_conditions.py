@@ -32,7 +32,7 @@ def test_what_is_no_condition_is_refused(condition: str) -> None:
 
 def test_a_metric_that_is_not_measured_is_refused() -> None:
     with pytest.raises(
-        SpecError, match="expected metrics that the workload measures: accuracy, loss; did you mean loss"
+        SpecError, match="expected a condition on metrics that the workload measures: accuracy, loss; did you mean loss"
     ):
         holds("los < 1", METRICS)
 

@@ -39,7 +39,9 @@ def test_a_workload_is_found_by_name_module_and_file(place: Path) -> None:
 @pytest.mark.parametrize("reference", ["category_pears", ":Mine", ".mine:Mine", "my file:Mine"])
 def test_an_unknown_name(reference: str) -> None:
     names = ", ".join(registered_names())
-    with pytest.raises(SpecError, match=rf"^workload: got '.*', expected one of {names}; or module:Class; or "):
+    with pytest.raises(
+        SpecError, match=rf"^workload: got '.*', expected module:Class, file.py:Class, or the name of .*{names}"
+    ):
         load_workload(reference)
 
 
@@ -88,14 +90,14 @@ def test_a_class_that_is_not_there(place: Path, form: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_workload(reference)
     assert caught.value.given == reference
-    assert caught.value.expected == "a workload that the module defines: CategoryPairs, Mine"
+    assert caught.value.expected == "the name of a workload that the module defines: CategoryPairs, Mine"
     assert "Nine" in caught.value.fix
 
 
 def test_what_is_no_workload(place: Path) -> None:
     (place / "kinds.py").write_text(WORKLOAD)
     for name in ("an_instance", "__name__"):
-        with pytest.raises(SpecError, match=r"expected a subclass of attnsweep\.Workload; name the class"):
+        with pytest.raises(SpecError, match=r"expected a subclass of attnsweep\.Workload; give the name of the class"):
             load_workload(f"kinds:{name}")
 
 
@@ -114,15 +116,15 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"memorized": "a text"}}, r"Mine\.outcomes: got .*, expected a dictionary such as"),
         (
             {"outcomes": {"solved": FINE}},
-            "got 'solved', expected a label of lower-case letters, digits and _, none of",
+            "got 'solved', expected a label of lower-case letters, digits and _ that differs from the built-in labels",
         ),
         ({"outcomes": {"stuck": FINE}}, "got 'stuck', expected a label of lower-case letters"),
         ({"outcomes": {"Two words": FINE}}, "got 'Two words', expected a label of lower-case letters"),
         ({"outcomes": {"memorized": Outcome(" ")}}, "memorized: got ' ', expected a sentence"),
-        ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as \"#rrggbb\""),
+        ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour such as \"#"),
         (
             {"outcomes": {"memorized": Outcome("fine", is_judged=False)}},
-            "expected is_judged=True, as the workload itself",
+            "expected is_judged=True, because the workload's own",
         ),
         ({"events": {"fits": "fits"}}, "got 'fits', expected comparisons of a metric with a number"),
         ({"events": {"fits": 1}}, r"Mine\.events: got .*, expected a dictionary such as"),

@@ -130,7 +130,7 @@ def test_a_module_that_is_already_imported_from_elsewhere_is_not_replaced(
         importlib.import_module("found_elsewhere")
     write("here/found_elsewhere.py", "VALUE = 2")
     with pytest.raises(
-        UserError, match=r"a module found_elsewhere, while another module of this name is imported already"
+        UserError, match=r"a module found_elsewhere, although another module of this name is already imported"
     ):
         load_module(write("here/main.py", "import found_elsewhere"))
     del sys.modules["found_elsewhere"]

@@ -58,7 +58,8 @@ def attend_by_token(
     """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
-    # The logits of reader X_i for every category, and for every position: (B, M, N) and, with softmax, (B, M, M).
+    # The attention logits of each query position for every category are (B, M, N). With softmax, its logits for every
+    # key position are (B, M, M).
     asks_category_BMN = one_hot_BMN @ logits_SS[:N, :N].T + logits_SS[:N, N:].T
     residual_MO = residual_OS[:, N:].T
     if softmax:
@@ -66,7 +67,8 @@ def attend_by_token(
         weights_BMM = (asks_category_BMN @ one_hot_BMN.mT + asks_position_BMM).softmax(dim=2)
         read_BMS = torch.cat([weights_BMM @ one_hot_BMN, weights_BMM], dim=2)
         return read_BMS @ value_OS.T + one_hot_BMN @ residual_OS[:, :N].T + residual_MO
-    # Without softmax, weight ji is a sum of logits of categories and of positions, so all i share the sums over j.
+    # Without softmax, the weight of key j for query i is a sum of logits of categories and of positions, so all queries
+    # i share the sums over the keys j.
     tokens_BNO = _by_text(value_OS[:, N:], one_hot_MBN) + one_hot_BMN.sum(1).unsqueeze(2) * value_OS[:, :N].T
     from_position_MBN = (logits_SS[N:, N:].T @ one_hot_MBN.flatten(1)).view_as(one_hot_MBN)
     from_category_BNN = _by_text(logits_SS[N:, :N].T, one_hot_MBN).mT

@@ -61,7 +61,7 @@ class CategoriesOnly(nn.Module):
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """Returns the mean over a batch of texts (B, M) of the loss sum_i (Y_i - Yhat_i)^2."""
-        # The text axis comes last, so that one matrix product per training does the work of one per text.
+        # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
         read_KBN = one_hot_MBN[1:] @ q_NN.T

@@ -133,7 +133,8 @@ class FullModel(nn.Module):
     def predict(self, text_BM: Tensor) -> Tensor:
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
-        # LayerNorm's centring is linear. Applied to the values and the skip connection, it costs nothing per token.
+        # LayerNorm's centring is linear, so it is applied to the values and to the skip connection instead of to every
+        # token. This costs nothing per token.
         centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])

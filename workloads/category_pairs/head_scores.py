@@ -97,7 +97,8 @@ def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target
     in_2, in_3 = (((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS)) for name in ("2", "3"))
     in_1 = (blocks["1"] >= TAKES_PART) & (matches["1"] >= HOLDS)
     cases = [*holds, in_2 & (in_1 | in_3)]
-    # All scores are copied together, and all cases: the host waits for the device at every copy.
+    # All scores are copied in one operation, and all cases in another one, because the host waits for the device at
+    # every copy.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
     return SolutionScores(numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4]))
 

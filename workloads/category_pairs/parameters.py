@@ -105,21 +105,23 @@ class CategoryPairsParameters(TrainingParameters):
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected=f"fixed_sample or sampled (variant={self.variant} has no closed-form loss)",
+                expected=f"expectation=fixed_sample or expectation=sampled, because variant={self.variant} has no"
+                " closed-form loss",
                 fix="set expectation=fixed_sample, as in the paper",
             )
         if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected="fixed_sample (lbfgs needs the same sample throughout a line search)",
+                expected="expectation=fixed_sample, because lbfgs needs the same sample throughout a line search",
                 fix="set expectation=fixed_sample, or optimizer=adam",
             )
         if not self.is_full and self.expectation == "fixed_sample":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected=f"population or sampled with variant={self.variant}: only full models can have a fixed sample",
+                expected=f"expectation=population or expectation=sampled, because variant={self.variant} is not a"
+                " full model, and only a full model can have a fixed sample",
                 fix="set expectation=population, or set variant to a full model, such as solution_1",
             )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
@@ -127,7 +129,7 @@ class CategoryPairsParameters(TrainingParameters):
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected="sampled (softmax over categories has no closed-form loss)",
+                expected="expectation=sampled, because a softmax over categories has no closed-form loss",
                 fix="set expectation=sampled, or attention_activation=identity",
             )
 
@@ -138,7 +140,7 @@ class CategoryPairsParameters(TrainingParameters):
             raise SpecError(
                 "qk_rank",
                 given=self.qk_rank,
-                expected="null: k^t q is trained as one matrix",
+                expected="qk_rank=null, because the product of k^t and q is trained as one matrix, which has no rank",
                 fix="set qk=factored, or remove qk_rank",
             )
         needed = self.n_positions - 1
@@ -147,7 +149,8 @@ class CategoryPairsParameters(TrainingParameters):
             raise SpecError(
                 "qk_rank",
                 given=self.qk_rank,
-                expected=f"at least {needed} (n_positions - 1): a product of lower rank cannot be the solution's shift",
+                expected=f"qk_rank of at least {needed}, which is n_positions - 1, because a product of lower rank"
+                " cannot be the shift matrix of the solution",
                 fix=f"set qk_rank={needed} or more, or lower n_positions",
             )
 
@@ -158,6 +161,7 @@ class CategoryPairsParameters(TrainingParameters):
                 raise SpecError(
                     name,
                     given=getattr(self, name),
-                    expected=f"its default {default!r} under variant={self.variant}: it belongs to {owner}",
-                    fix=f"remove {name}, or change variant",
+                    expected=f"the default {default!r} under variant={self.variant}, because the parameter belongs to"
+                    f" {owner}",
+                    fix=f"remove the parameter {name}, or change variant",
                 )

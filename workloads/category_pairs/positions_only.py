@@ -59,7 +59,7 @@ class PositionsOnly(nn.Module):
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """Returns the mean over a batch of texts (B, M) of the loss sum_i |X_{i-1} - Yhat_i|^2."""
-        # The text axis comes last, so that one matrix product per training does the work of one per text.
+        # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
         predicted_KBN = context_KBN @ self.v_NN.T

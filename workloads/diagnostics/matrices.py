@@ -87,9 +87,9 @@ def score_matrices(
     if attention.ndim != 3:
         raise UserError(
             subject,
-            given=f"shape {tuple(attention.shape)}",
-            expected="(n_heads, n, n)",
-            fix="fold layers and heads into the first axis",
+            given=f"an array of the shape {tuple(attention.shape)}",
+            expected="an array of the shape (n_heads, n, n)",
+            fix="combine layers and heads into the first axis",
         )
     _check_free_entries(free_entries, attention.shape[-1])
     allowed = _allowed(attention.shape[-1], window, num_pos)
@@ -133,7 +133,8 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
     by_num_pos = p == num_pos if num_pos is not None else p >= 1
     allowed = fits & by_window & by_num_pos
     if not allowed.any():
-        # `num_pos` blocks of two rows do not fit. One-row blocks are left, which are rows of the identity.
+        # `num_pos` blocks of two rows do not fit into the matrix. Blocks of one row, which are rows of the identity
+        # matrix, remain allowed.
         allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
     return allowed
 
@@ -143,8 +144,8 @@ def _check_free_entries(free_entries: int | None, T: int) -> None:
         raise SpecError(
             "free_entries",
             given=free_entries,
-            expected=f"0..{T * T} (n * n)",
-            fix=f"lower free_entries; the thesis uses as many as there are tokens, {T}",
+            expected=f"a number from 0 to {T * T}, the number of entries of the matrix",
+            fix=f"lower free_entries; the thesis uses the number of tokens, {T}",
         )
 
 

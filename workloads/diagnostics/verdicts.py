@@ -130,9 +130,9 @@ class VerdictTable:
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise LabelError(
                 "a table of verdicts",
-                given=f"{twice[0]} in two rows",
+                given=f"the label {twice[0]} in two rows",
                 expected="each label in one row only",
-                fix="join the two rows into one, or give one of them another detail",
+                fix="join the two rows into one, or give one of the rows another detail",
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
@@ -199,8 +199,10 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
             raise LabelError(
                 f"the outcome {later} of {workload.name}",
                 given=later_when,
-                expected=f"a condition that can hold where the earlier row {outcome} ({when}) does not",
-                fix="swap the two rows or change one condition: the first row that holds gives the label",
+                expected=f"a condition that can hold where the condition of the earlier row {outcome} ({when}) does"
+                " not hold",
+                fix="exchange the two rows or change one condition, because the first row whose condition holds gives"
+                " the label",
             )
 
 
@@ -236,6 +238,7 @@ def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Eviden
                     expected=f"a detail that names both levels, such as {first}{OR}{second}: {first} is"
                     f" {levels[first][lane]:.4g} and {second} is {levels[second][lane]:.4g}, closer than the loss can"
                     f" tell apart ({2 * AT_LEVEL:.0%})",
-                    fix="judge with `judge_by_levels` or `standing`; if something else than the loss tells them apart,"
-                    f" name it in the detail, such as `{first} by accuracy`",
+                    fix="judge with `judge_by_levels` or `standing`; if something else than the loss tells the levels"
+                    " apart,"
+                    f" name this quantity in the detail, such as `{first} by accuracy`",
                 )

@@ -44,7 +44,10 @@ def from_bytes(content: bytes) -> Checkpoint:
         CheckpointError: If the content is not, byte for byte, what `to_bytes` returned.
     """
     if content[-_DIGEST_BYTES:] != _digest(memoryview(content)[:-_DIGEST_BYTES]):
-        raise CheckpointError(f"a checkpoint of {len(content)} bytes is damaged or cut short: its digest differs")
+        raise CheckpointError(
+            f"a checkpoint of {len(content)} bytes is damaged or incomplete, because its digest differs from the"
+            " stored one"
+        )
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays)

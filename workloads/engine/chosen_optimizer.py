@@ -12,7 +12,8 @@ from attnsweep.workloads.update_rules import UPDATE_RULES
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
     """Makes the optimizer that the lanes' parameters name, with its state in the floating-point type that it needs."""
     shared = lanes.shared
-    # PyTorch's optimizers compute the update of bfloat16 parameters in float32 and then round it, so this does too.
+    # PyTorch's optimizers compute updates of bfloat16 parameters in float32 and then round them, so this function
+    # requests the same.
     rounds = lanes.dtype == torch.bfloat16 and shared.optimizer in UPDATE_RULES
     parameters = [training.parameters for training in lanes.trainings]
     dtype = torch.float32 if rounds else lanes.dtype

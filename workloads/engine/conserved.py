@@ -78,7 +78,7 @@ def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
 
 def _families(workload: Workload[P], lanes: Lanes[P], parameters: State) -> Iterator[_Family]:
     declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-    # Families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
+    # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
     distinct = [family for lane, family in enumerate(declared) if family and family not in declared[:lane]]
     for family in distinct:
         members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
@@ -94,7 +94,8 @@ def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray
             entries.setdefault(conserved.quantity, []).append(conserved.conserved(weights).flatten())
         return {name: torch.cat(values) for name, values in entries.items()}
 
-    # A single lane is computed twice: alone, its products and sums would use other kernels, which round differently.
+    # A single lane is computed twice, side by side: for one lane PyTorch would use other kernels for products and sums,
+    # which round differently.
     padded = lanes if lanes.size > 1 else lanes.repeat(2)
     quantities: State = vmap(of_one_training)(
         {name: value[_index(padded, value)].double() for name, value in parameters.items()}

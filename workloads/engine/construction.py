@@ -70,7 +70,8 @@ def _built_otherwise(name: str) -> SpecError:
 
 def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
     seed = generator_seed(training.seed, _STREAM)
-    # `torch.manual_seed` would also seed the generators of GPUs, whose states are not restored.
+    # `torch.manual_seed` would also seed the generators of GPUs, whose states this function does not restore
+    # afterwards.
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % _NUMPY_SEEDS)  # Users' code may draw from NumPy's global generator.
     random.seed(seed)

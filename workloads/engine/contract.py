@@ -81,13 +81,14 @@ class Lanes(Generic[P]):
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
             numbers = [float("nan") if value is None else value for value in values]
-            # `_tensors` is a cache, because a copy to the device makes the host wait for the device.
+            # `_tensors` is a cache, because every copy to the device makes the host wait for the device.
             self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """Selects the lanes at the positions `lanes`, (K,) int64."""
-        # `copy` avoids the constructor, whose check of the static parameters took a tenth of the time of a probe.
+        # `copy` does not call the constructor, whose check of the static parameters took a tenth of the time of a
+        # probe.
         selected = copy(self)
         selected.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
         selected.built, selected.streams = None, self.streams.select(lanes)
@@ -135,7 +136,8 @@ class Verdicts:
                 raise TypeError(f"Verdicts.{name}: got {kind}, expected a NumPy array of str")
         if self.outcome.shape != self.detail.shape:
             raise ValueError(
-                f"Verdicts: got outcome {self.outcome.shape} and detail {self.detail.shape}, expected equal shapes"
+                f"Verdicts: got `outcome` of the shape {self.outcome.shape} and `detail` of the shape"
+                f" {self.detail.shape}, expected equal shapes"
             )
 
     @classmethod

@@ -43,7 +43,7 @@ class CudaMemory:
 
     def free(self) -> int:
         free, _ = torch.cuda.mem_get_info(self._device)
-        # The allocator keeps the memory of freed tensors, and new tensors can use it.
+        # PyTorch's allocator keeps the memory of freed tensors, so this memory is also free for new tensors.
         cached = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         return free + cached
 
@@ -103,8 +103,8 @@ class MemoryOfPacks:
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
         """Fits the model to two measured packs, given as (number of lanes, peak in bytes)."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
-        # The allocator hands out large pieces, so that both peaks may be nearly equal. The slope is at least half of
-        # the mean, since a slope of nearly 0 would predict that packs of any size fit.
+        # The allocator hands out memory in large pieces, so both peaks may be nearly equal. The slope is set to at
+        # least half of the mean bytes per lane, because a slope of nearly 0 would predict that packs of any size fit.
         per_lane = max((bytes_of_many - bytes_of_few) / (many - few), bytes_of_many / many / 2)
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 

@@ -76,8 +76,9 @@ class Masks:
         if mask is None or tuple(mask.shape) != shape:
             raise SpecError(
                 "dropout",
-                given=f"call {number + 1} on a tensor of the shape {shape}, unlike in the first evaluation of the loss",
-                expected="the same calls in every evaluation on batches of the same shapes",
+                given=f"call {number + 1} of dropout on a tensor of the shape {shape}, unlike in the first evaluation"
+                " of the loss",
+                expected="the same calls of dropout in every evaluation on batches of the same shapes",
                 fix="let only static parameters and the batch's shapes decide whether dropout is called",
             )
         return mask, site.n_dropped / _VALUES

@@ -38,7 +38,7 @@ class FirstOrder(Optimizer):
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # Unused operations are found once for the whole pack, so that the program stays the same when lanes end.
+        # Unused operations are determined once for the whole pack, so that the program stays the same when lanes end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -154,7 +154,8 @@ class FirstOrder(Optimizer):
         """Expands values per step and group of lanes to one value per step and lane, (S, L, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
-            # `full_like` fills on the device. A copy from the host would make the host wait for the device.
+            # `full_like` fills a tensor on the device, while a copy from the host would make the host wait for the
+            # device.
             return torch.stack([torch.full_like(like, number) for (number,) in values])
         return torch.tensor(values, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 
@@ -220,7 +221,8 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 def norm_per_lane(state: State) -> Tensor:
     """Computes the Euclidean norm (L,) of each lane over all tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    # `reduce` adds one by one, because `sum` over the first of two axes groups its terms by the size of the second (L).
+    # `reduce` adds the tensors one by one. `sum` over the first axis of a stacked tensor would group its terms by the
+    # number of lanes L, and so round differently.
     return reduce(torch.add, squares).sqrt()
 
 

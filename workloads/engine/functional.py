@@ -38,7 +38,8 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
         data = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(under(DROPOUT, batch), has_padding) as forms:
             result: R = functional_call(objective, state, (data,))
-        # The mode intercepts every operation, which costs time. If it replaced nothing, later calls run without it.
+        # `EngineForms` intercepts every operation, which costs time. If it replaced no operation, later calls run
+        # without it.
         is_plain[kind] = not forms.replaced
         return result
 
@@ -92,8 +93,8 @@ def over_lanes(
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
             return vectorized(parameters, buffers, batch)
-        # A single lane is computed twice: alone, it would use other kernels for products and sums, which round
-        # differently.
+        # A single lane is computed twice, side by side: for one lane PyTorch would use other kernels for products and
+        # sums, which round differently.
         twice = [
             {name: value.repeat_interleave(2, 0) for name, value in tensors.items()}
             for tensors in (parameters, buffers, batch)

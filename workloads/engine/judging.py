@@ -30,24 +30,28 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
     """
     verdicts = workload.judge(parameters, evidence)
     if not isinstance(verdicts, Verdicts):
-        raise TypeError(f"{workload.name}.judge: got {type(verdicts).__name__}, expected Verdicts as its result")
+        raise TypeError(
+            f"{workload.name}.judge: got a result of the type {type(verdicts).__name__}, expected a Verdicts object"
+        )
     expected = evidence.metrics["eval_loss"].shape
     if verdicts.outcome.shape != expected:
         raise ValueError(
-            f"{workload.name}.judge: got labels of shape {verdicts.outcome.shape}, expected {expected}: "
-            "one label per training and probe"
+            f"{workload.name}.judge: got labels of the shape {verdicts.outcome.shape}, expected the shape {expected}, "
+            "which is one label per training and probe"
         )
     known = [name for name, outcome in with_own(workload.outcomes).items() if outcome.is_judged]
     for label in verdicts.possible or np.unique(verdicts.outcome).tolist():
         if label not in known:
+            outcomes = ", ".join(known)
             raise LabelError(
                 "an outcome of judge",
                 given=label,
-                expected=", ".join(known),
+                expected=f"an outcome that the workload declares: {outcomes}",
                 fix=did_you_mean(
                     label,
                     known,
-                    f"declare it: outcomes = {{{label!r}: attnsweep.Outcome(...)}}; or return a known outcome with a"
+                    f"declare the outcome: outcomes = {{{label!r}: attnsweep.Outcome(...)}}; or return a known"
+                    " outcome with a"
                     " detail of your own: (outcome, detail)",
                 ),
             )
@@ -73,7 +77,7 @@ def first_held(
         holds = np.asarray(where_held(when, parameters, evidence, f"{workload.name}.events, {name}"))
         if holds.dtype != np.bool_ or holds.shape != expected:
             raise ValueError(
-                f"{workload.name}.events, {name}: got an array of {holds.dtype} of shape {holds.shape}, expected bool"
+                f"{workload.name}.events, {name}: got a {holds.dtype} array of the shape {holds.shape}, expected bool"
                 f" and {expected}: one value per training and probe"
             )
         holds = holds & (np.arange(expected[1]) <= last_probe[:, None])

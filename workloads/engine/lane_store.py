@@ -60,7 +60,8 @@ class LaneStore(LaneState, Generic[P]):
         parameters, buffers, template = starting_state(workload, self.lanes, start)
         layout = Layout(parameters)
         super().__init__(
-            # `digest_of` runs before the module computes anything, because a module may store its last result.
+            # `digest_of` runs before the module computes anything, because a module may store its last result in an
+            # attribute.
             problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
             optimizer=optimizer_of(self.lanes),
             rows=layout.rows(parameters),
@@ -96,7 +97,7 @@ class LaneStore(LaneState, Generic[P]):
         """Returns the batches of steps `start` to `until` - 1, or of the first few of these steps."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
-            # Batches with dropout masks are returned one at a time, because masks are large.
+            # Batches with dropout masks are returned one at a time, because masks take much memory.
             return [batch]
         if not batch:
             return [batch] * (until - start)

@@ -60,7 +60,7 @@ class Settings:
     def column(self, name: str) -> Tensor:
         """Returns the values (L, 1) of a numeric hyperparameter on the device."""
         if name not in self._columns:
-            # `_columns` is a cache, because a copy to the device makes the host wait for the device.
+            # `_columns` is a cache, because every copy to the device makes the host wait for the device.
             self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
         return self._columns[name]
 

@@ -104,7 +104,9 @@ class Pack(Generic[P]):
         """
         pack = cls(workload, trainings, device, programs=programs, width=width, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
-            raise CheckpointError(f"{workload.name}: the checkpoint belongs to other trainings or another version")
+            raise CheckpointError(
+                f"{workload.name}: the checkpoint belongs to other trainings or to another version of attnsweep"
+            )
         pack._restore(checkpoint)
         return pack
 
@@ -222,8 +224,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # The cached batches are drawn again for the lanes that were active when they were drawn at first: drawn for
-        # fewer lanes, they might round differently.
+        # The cached batches are drawn again for the lanes that were active when they were first drawn, because batches
+        # for fewer lanes might be rounded differently.
         self._keep(checkpoint["drawn_for"])
         self._store.batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -280,7 +282,7 @@ class Pack(Generic[P]):
 
     def count_numbers(self) -> int:
         """Computes the first loss and gradient, and returns how many values that computes per training."""
-        # The count is divided by at least 2, because the engine computes a single lane twice.
+        # The divisor is at least 2, because the engine computes a single lane twice, side by side.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
@@ -291,7 +293,7 @@ class Pack(Generic[P]):
         """
         store = self._store
         if is_rounded(store.lanes):
-            raise NoRuleError("a training in bfloat16 is not compiled")
+            raise NoRuleError("trainings in bfloat16 cannot be compiled")
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:

@@ -101,7 +101,8 @@ class _Alone:
 
     def compare(self, loss: Tensor, gradients: State) -> None:
         """Computes loss and gradients of this training alone, and compares them with those from the engine's pack."""
-        # The module is built right before its use, so that all that `build` stores elsewhere is this training's.
+        # The module is built right before its use, so that everything which `build` stores outside the module belongs
+        # to this training.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
         own_loss = self._at(self._state, self._batch, "loss", self._plain_loss)
@@ -109,7 +110,10 @@ class _Alone:
         self._loss = own_loss.detach()
         self.compare_again(self)
         if not _is_near(loss, self._loss, self._loss, _LOSS_TOLERANCE * self._loss.abs()):
-            raise _differs("the loss", f"{float(loss):.6g} beside another training and {float(self._loss):.6g} alone")
+            raise _differs(
+                "the loss",
+                f"the value {float(loss):.6g} beside another training and the value {float(self._loss):.6g} alone",
+            )
         tolerance = _GRADIENT_TOLERANCE * max(value.abs().max() for value in own_gradients.values() if value.numel())
         for name, value in own_gradients.items():
             if self._loss.isfinite() and not _is_near(gradients[name], value, self._loss, tolerance):
@@ -122,8 +126,8 @@ class _Alone:
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
                 "the loss",
-                given="another value when it is computed again",
-                expected="a function of the module's parameters and buffers and the batch",
+                given="a loss whose value changes when it is computed again",
+                expected="a loss that depends only on the module's parameters, its buffers and the batch",
                 fix="store no counter, cache or last output from call to call, and draw random numbers in `batch`,"
                 " from lanes.streams",
             )
@@ -146,15 +150,16 @@ class _Alone:
             raise SpecError(
                 f"{changed} of the module",
                 given=f"a change of its values while {name} was computed",
-                expected="parameters and buffers that a loss does not change: only the optimizer does",
-                fix="for batch norm use track_running_stats=False, or LayerNorm; put values that change from step to"
+                expected="parameters and buffers that only the optimizer changes, not the loss",
+                fix="for batch norm, use track_running_stats=False or use LayerNorm; put values that change from step"
+                " to"
                 " step into `batch`",
             )
         if changed := _changed(batch_copy, batch):
             raise SpecError(
                 f"{changed} of the batch",
                 given=f"a change of its values while {name} was computed",
-                expected="a batch that a loss does not change",
+                expected="a batch that the loss does not change",
                 fix="make a new tensor, for example write x = 2 * x in place of x *= 2",
             )
         return result

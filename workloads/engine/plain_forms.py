@@ -42,7 +42,7 @@ def attention(
     else:
         is_boolean = attn_mask.dtype == torch.bool
         logits = logits.masked_fill(~attn_mask, -math.inf) if is_boolean else logits + attn_mask
-        # In PyTorch's function, too, the output of a query that may see no key is 0 (a plain softmax would give NaN).
+        # A query that may see no key has the output 0, as in PyTorch's function. A plain softmax would give NaN.
         sees_nothing = (logits == -math.inf).all(-1, keepdim=True)
         weights = functional.softmax(logits.masked_fill(sees_nothing, 0.0), -1).masked_fill(sees_nothing, 0.0)
     return (dropout(weights, dropout_p) if dropout_p else weights) @ value
@@ -62,7 +62,7 @@ def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> Stat
     i, f, g, o = _sum_of_products(x, h, weights).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     h = o.sigmoid() * c.tanh()
-    # An LSTM with a projection has an odd number of weights: the projection is the last one.
+    # An LSTM with a projection has an odd number of weight tensors, the last of which is the projection.
     return (h if len(weights) % 2 == 0 else linear(h, _present(weights[-1])), c)
 
 
@@ -117,9 +117,9 @@ def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
         if not isinstance(has_biases, bool):
             raise SpecError(
                 "nn.utils.rnn.pack_padded_sequence",
-                given="sequences of several lengths in one tensor",
-                expected="sequences of one length",
-                fix="leave it out: pad the sequences, and give the padding the weight 0 in the loss",
+                given="packed sequences of several lengths",
+                expected="sequences of the same length",
+                fix="leave out pack_padded_sequence: pad the sequences, and give the padding the weight 0 in the loss",
             )
         x_TBD = input.transpose(0, 1) if batch_first else input
         states, n_directions = [hx] if isinstance(hx, Tensor) else list(hx), 1 + bidirectional

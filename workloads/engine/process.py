@@ -83,9 +83,10 @@ def check_rounding() -> None:
     if _mkl_branch() == _MKL_CBWR_OFF:
         raise UserError(
             "MKL_CBWR",
-            given=f"{os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process",
-            expected="a value set before the first product; otherwise the last bits of a training depend on its pack",
-            fix="restart Python, and import attnsweep before PyTorch is used, or set the environment variable",
+            given=f"the value {os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process",
+            expected="a value of MKL_CBWR that is set before the first matrix product, because otherwise the last"
+            " bits of a training depend on its pack",
+            fix="restart Python, and set MKL_CBWR in the environment or import attnsweep before PyTorch is used",
         )
 
 

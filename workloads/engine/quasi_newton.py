@@ -28,7 +28,8 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # There are spare slots beyond `most_pairs`, so that a full lane is moved to the front only once in many pairs.
+        # A lane has more slots than `most_pairs`, so that a full lane's pairs are moved to the front only once in many
+        # pairs.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -56,7 +57,8 @@ class CurvaturePairs:
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        # All lanes write to their first free slot. Lanes without a pair write zeros, so the host need not know them.
+        # All lanes write to their first free slot, and lanes without a new pair write zeros. Therefore the host need
+        # not know which lanes have a pair.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
         self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)

@@ -18,7 +18,7 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
         TypeError: If a value is not one real number per training.
     """
     numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
-    # All values are copied together, because the host waits for the device at every copy.
+    # All values are copied in one operation, because the host waits for the device at every copy.
     copies = torch.cat(numbers).cpu().split([value.shape[0] for value in numbers])
     return {name: copy.numpy() for name, copy in zip(values, copies, strict=True)}
 
@@ -32,7 +32,8 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
             f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
-            "training, expected one real number; reduce it with .mean(), or with .abs() if it is complex"
+            "training, expected one real number per training; reduce the tensor with .mean(), or with .abs() if it is"
+            " complex"
         )
     return values
 

@@ -43,9 +43,10 @@ def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
         if name in unshared:
             raise SpecError(
                 name,
-                given="an access by a module that has stored the parameters of its training",
-                expected="access to static parameters only, because one module serves all trainings of a program",
-                fix=f"in `build`, make a buffer of it, or declare {name} with static=True",
+                given="an access to this parameter by a module that has stored the parameters of its training",
+                expected="access to static parameters only, because one module serves all trainings that share a"
+                " program",
+                fix=f"register the value as a buffer in `build`, or declare {name} with static=True",
             )
         return kind.__getattribute__(self, name)
 

@@ -34,12 +34,15 @@ def starting_state(
     modules, again = _alike(workload, lanes)
     built = {name: value.to(lanes.device) for name, value in _stacked(modules).items()}
     template = modules[0].to(lanes.device)
-    # A parameter that requires no gradient is treated as a buffer, which `initial` may draw.
+    # A parameter that requires no gradient is treated like a buffer: `initial` may draw it, but need not.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()
     if missing:
-        raise TypeError(f"{workload.name}.initial: got no values of {sorted(missing)}, expected all trained parameters")
+        raise TypeError(
+            f"{workload.name}.initial: got no values of {sorted(missing)}, expected the values of all trained"
+            " parameters"
+        )
     stacked = {
         name: value.detach().to(lanes.device)
         for name, value in (built | initial | in_type(start or {}, lanes.dtype)).items()
@@ -85,11 +88,14 @@ def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
     ]
     candidates = [name for name in differing if name not in OF_THE_ENGINE] or differing
     apart = f"declare {' and '.join(candidates)} with static=True, which trains them apart" if candidates else ""
+    advice = " or ".join(filter(None, ["register the value as a buffer in `build` (register_buffer)", apart]))
     raise SpecError(
         f"{difference.name} of the module",
-        given=f"{difference.one} in the module of one training and {difference.other} in that of another",
-        expected="one value for all trainings that share a program: only parameters and buffers may differ",
-        fix=" or ".join(filter(None, ["in `build`, make a buffer of it (register_buffer)", apart])),
+        given=f"the value {difference.one} in one training's module and the value {difference.other} in another"
+        " training's module",
+        expected="the same value for all trainings that share a program, because only parameters and buffers may"
+        " differ",
+        fix=advice,
     )
 
 

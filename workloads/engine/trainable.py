@@ -20,14 +20,19 @@ def check_trainable(module: object) -> None:
             which the engine cannot make one per training.
     """
     if not isinstance(module, nn.Module):
-        raise SpecError("build", given=module, expected="an nn.Module", fix="return the module of one training")
+        raise SpecError(
+            "build",
+            given=module,
+            expected="a function `build` that returns an nn.Module",
+            fix="return the nn.Module of one training",
+        )
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == _COMPILED:
             raise SpecError(
                 name or "build",
                 given="a module of torch.compile or torch.jit",
                 expected="a module that is not compiled: the engine compiles it",
-                fix="leave torch.compile or torch.jit out",
+                fix="leave out torch.compile or torch.jit",
             )
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
     for name, value in tensors.items():
@@ -37,7 +42,7 @@ def check_trainable(module: object) -> None:
         raise SpecError(
             "build",
             given="a module without a parameter that requires gradients",
-            expected="at least one parameter to train",
+            expected="a module with at least one parameter to train",
             fix="make the trained tensor an nn.Parameter, or use layers that have parameters",
         )
     _check_memory(tensors)
@@ -56,14 +61,14 @@ def _check_tensor(name: str, value: Tensor) -> None:
             f"{name} of the module",
             given="entries that share memory, as made by expand",
             expected="separate memory for every entry",
-            fix="add .clone()",
+            fix="add .clone() to the tensor",
         )
     if value.is_complex():
         raise SpecError(
             f"{name} of the module",
             given="complex numbers",
             expected="real parameters and buffers",
-            fix="store torch.view_as_real of it, and compute with torch.view_as_complex",
+            fix="store torch.view_as_real of the tensor, and compute with torch.view_as_complex",
         )
 
 
@@ -77,9 +82,10 @@ def _check_memory(tensors: dict[str, Tensor]) -> None:
         if any(tensors[name].requires_grad for name in (one, other)) and _overlap(tensors[one], tensors[other]):
             raise SpecError(
                 f"{one} and {other} of the module",
-                given="tensors in the same memory",
+                given="two tensors in the same memory",
                 expected="separate memory for every tensor",
-                fix="replace one of them by its .clone(), or tie them: use the same nn.Parameter in both places",
+                fix="replace one of the tensors by its .clone(), or tie them by using the same nn.Parameter in both"
+                " places",
             )
 
 

@@ -35,7 +35,7 @@ class RelativeAttention(Attention):
         """Does what `Attention.attend` does, for causal attention with as many queries as keys."""
         n_tokens, query_BHQC = asking_BQD.shape[1], self.queries(asking_BQD, sight)
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
-        # The logits by distance become logits by key: row q is shifted to the left by n_tokens - 1 - q.
+        # Logits by distance are converted to logits by key: row q is shifted to the left by n_tokens - 1 - q.
         logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
         bias_BHQK = sight.bias_BQK.unsqueeze(1) + logit_BHQK
         mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_BHQK, self.clamp_H)
@@ -84,7 +84,7 @@ class Block(nn.Module):
             self.attention: Attention = RelativeAttention(d_model, n_heads, n_distances)
         else:
             self.attention = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
-        # The scale is a buffer, so that trainings of one program may differ in it.
+        # The scale is a buffer, so that trainings with different scales can share one program.
         self.attention.scale *= attention_scale
         self.attention_norm = _norm(d_model, layer_norm_eps)
         self.ffn = FeedForward(d_model, d_ffn, activation=activation) if d_ffn else None

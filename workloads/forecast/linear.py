@@ -35,7 +35,8 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
         image = product(basis[-1])
         matrix[:, node, node] = (image * basis[-1]).sum(1)
         size = size.maximum(image.norm(dim=1))
-        # Each vector is projected out twice: what rounding leaves after one pass is not small beside a short residual.
+        # Each vector is projected out twice, because the rounding error of one pass is not small compared with a short
+        # residual.
         for vector in (*basis, *basis):
             image = image - (image * vector).sum(1, keepdim=True) * vector
         length = image.norm(dim=1)

@@ -77,7 +77,7 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
             for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        return None  # These trainings accept no other epsilon, because they have no LayerNorm.
+        return None  # Trainings without LayerNorm accept no other epsilon, so a threshold does not exist.
     gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
     return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None
 

@@ -148,7 +148,8 @@ class _NearStart:
         nodes, weights = spectrum(product, delta)
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # A step that is too large for a positive curvature makes the training unstable, and the law does not hold.
+        # If the learning rate is too large for a positive curvature, the training is unstable and the law does not
+        # hold.
         is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 

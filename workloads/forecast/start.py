@@ -52,7 +52,8 @@ class Start:
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
         self.weights, drawn, template = starting_state(workload, lanes)
-        # `buffers` may be the state of an ended training, whose weights are not the start.
+        # `buffers` may be the state of an ended training. That state also contains weights, which are ignored because
+        # they are not the weights at the start.
         self._buffers = drawn | {
             name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
         }
@@ -103,8 +104,8 @@ def scale_with_sigma(large: State, small: State) -> list[str]:
         if torch.equal(value, small[name]):
             continue
         if not torch.allclose(value, RATIO * small[name], rtol=_ROUNDING, atol=0.0):
-            raise NotAScaleFamilyError(f"{name} does not start in proportion to init_sigma")
+            raise NotAScaleFamilyError(f"the parameter {name} does not start in proportion to init_sigma")
         names.append(name)
     if not names:
-        raise NotAScaleFamilyError("no parameter starts in proportion to init_sigma")
+        raise NotAScaleFamilyError("no parameter of the module starts in proportion to init_sigma")
     return names

@@ -39,7 +39,8 @@ def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def _looked_at(lanes: LanguageLanes) -> Batch:
-    # The strings are cached from probe to probe, because drawing long strings costs as much as scoring heads on them.
+    # The strings are cached from probe to probe, because drawing long strings takes as long as scoring attention heads
+    # on them.
     return looked_at_batch(lanes, _N_STRINGS)
 
 

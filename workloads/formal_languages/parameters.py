@@ -123,14 +123,15 @@ class FormalLanguagesParameters(TrainingParameters):
             raise SpecError(
                 "d_model",
                 given=self.d_model,
-                expected=f"at least {self.of.n_position_features}, a dimension for each position feature",
+                expected=f"at least {self.of.n_position_features} dimensions, because each position feature needs one",
                 fix="raise d_model",
             )
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
             raise SpecError(
                 "tokens",
                 given=self.tokens,
-                expected=f"positions or auto (all positions of {self.language} differ)",
+                expected=f"tokens=positions or tokens=auto, because all positions of the language {self.language}"
+                " differ",
                 fix="remove tokens, or set tokens=positions",
             )
 
@@ -141,7 +142,8 @@ class FormalLanguagesParameters(TrainingParameters):
                 raise SpecError(
                     "steps_per_epoch",
                     given=self.steps_per_epoch,
-                    expected=f"its default {declared['steps_per_epoch'].default} where n_epochs is null",
+                    expected=f"the default {declared['steps_per_epoch'].default} of steps_per_epoch, because n_epochs"
+                    " is null",
                     fix="set n_epochs, or remove steps_per_epoch",
                 )
             return
@@ -150,8 +152,10 @@ class FormalLanguagesParameters(TrainingParameters):
             raise SpecError(
                 "n_steps",
                 given=self.n_steps,
-                expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
-                fix="remove n_steps, which follows from n_epochs, or remove n_epochs",
+                expected=f"{n_steps} steps, because n_epochs={self.n_epochs} epochs have {self.steps_per_epoch} steps"
+                " each",
+                fix="remove n_steps or n_epochs",
             )
-        # `n_steps` follows from other parameters, and the stored value must be the one that is run.
+        # `n_steps` follows from `n_epochs` and other parameters, and the object must contain the number of steps that
+        # is run.
         object.__setattr__(self, "n_steps", n_steps)

@@ -55,7 +55,8 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    # The constructor draws weights, which are replaced, from the global generator, which must not change.
+    # The constructor of GPT2LMHeadModel draws random weights, which are replaced below. `fork_rng` keeps these draws
+    # from changing the global generator.
     with torch.random.fork_rng(devices=[]):
         model: nn.Module = GPT2LMHeadModel(config).to(module.token.weight.dtype).eval()
     with torch.no_grad():
@@ -68,11 +69,17 @@ def _check(parameters: GPTParameters) -> None:
     """Raises a `UserError` for parameter values that GPT-2 cannot represent."""
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
-        raise _without("attention_scale", parameters.attention_scale, "inv_sqrt_d or one: GPT-2's scale has no log n")
+        raise _without(
+            "attention_scale",
+            parameters.attention_scale,
+            "attention_scale=inv_sqrt_d or attention_scale=one, because GPT-2's attention scale has no factor log n",
+        )
     if parameters.qk != "factored":
-        raise _without("qk", parameters.qk, "factored: GPT-2 has no product of the queries' and keys' matrices")
+        raise _without("qk", parameters.qk, "qk=factored, because GPT-2 keeps the matrices of queries and keys apart")
     if parameters.qk_rank not in (None, d_head):
-        raise _without("qk_rank", parameters.qk_rank, f"{d_head}: GPT-2's queries are d_model / n_heads wide")
+        raise _without(
+            "qk_rank", parameters.qk_rank, f"the rank {d_head}, because GPT-2's queries are d_model / n_heads wide"
+        )
 
 
 def _without(name: str, given: object, expected: str) -> UserError:
@@ -138,8 +145,10 @@ def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
     generator = torch.Generator().manual_seed(0)
     token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=generator)
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
-    # `not <=` and not `>`, because a comparison with NaN logits is false.
+    # The condition is `not <=` instead of `>`, because a comparison with NaN logits is false and NaN must be refused.
     if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
         raise _without(
-            "tied", parameters.tied, "true: GPT-2's last layer has no bias, and here no other bias can replace it"
+            "tied",
+            parameters.tied,
+            "tied=true, because GPT-2's last layer has no bias and no other bias of this model can replace it",
         )

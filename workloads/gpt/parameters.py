@@ -150,8 +150,9 @@ class GPTParameters(TrainingParameters):
             raise SpecError(
                 "tied",
                 given=self.tied,
-                expected="false with lora_rank, because an update of the last layer would not update the embeddings",
-                fix="remove tied, or lora_rank",
+                expected="tied=false with lora_rank, because a low-rank update of the last layer would not update the"
+                " embeddings",
+                fix="remove tied, or remove lora_rank",
             )
         for name, value in self.pinned(self.values()).items():
             object.__setattr__(self, name, value)
@@ -163,7 +164,8 @@ class GPTParameters(TrainingParameters):
                 "chain_contrast",
                 given=self.chain_contrast,
                 expected=f"at least {least} with task={self.task}, eval_batch_size={self.eval_batch_size} and "
-                f"n_tokens={self.n_tokens}: below it, noise decides whether a training is solved",
+                f"n_tokens={self.n_tokens}, because with a lower chain_contrast noise decides whether a training is"
+                " solved",
                 fix="raise chain_contrast, or eval_batch_size",
             )
 
@@ -172,7 +174,10 @@ class GPTParameters(TrainingParameters):
             return
         if self.lora_rank is None:
             raise SpecError(
-                "base", given=self.base, expected="null without lora_rank", fix="set lora_rank, or remove base"
+                "base",
+                given=self.base,
+                expected="base=null, because lora_rank is not set",
+                fix="set lora_rank, or remove base",
             )
         base_parameters = read_base(self.base).parameters
         for name in ("lora_rank", "tied"):
@@ -180,18 +185,20 @@ class GPTParameters(TrainingParameters):
                 raise SpecError(
                     "base",
                     given=self.base,
-                    expected=f"a training without {name}",
+                    expected=f"a base that was trained without {name}",
                     fix=f"choose a base that was trained without {name}",
                 )
         differing = {
             name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)
         }
         if differing:
+            settings = " ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items())
             raise SpecError(
                 next(iter(differing)),
                 given=getattr(self, next(iter(differing))),
-                expected=f"{next(iter(differing.values()))}, as the base has: the models differ only by the updates",
-                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items()),
+                expected=f"{next(iter(differing.values()))}, the base's value, because a model may differ from its"
+                " base only by low-rank updates",
+                fix=settings,
             )
 
     @classmethod
@@ -207,7 +214,7 @@ class GPTParameters(TrainingParameters):
             raise SpecError(
                 "n_words",
                 given=values["n_words"],
-                expected=f"{len(text.words)}, the vocabulary of {path}",
+                expected=f"{len(text.words)} words, the size of the vocabulary of {path}",
                 fix="remove n_words, which follows from the corpus",
             )
         return pinned | {"n_words": len(text.words)}

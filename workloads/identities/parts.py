@@ -57,10 +57,11 @@ class Part:
             SpecError: If there is no parameter of this name.
         """
         if self.parameter not in state:
+            parameters = ", ".join(state)
             raise SpecError(
                 "identities",
                 given=f'Part("{self.parameter}")',
-                expected=f"a parameter of the module: {', '.join(state)}",
+                expected=f"the name of a parameter of the module: {parameters}",
                 fix=did_you_mean(self.parameter, state, otherwise="correct the parameter's name"),
             )
         value = state[self.parameter]

@@ -43,12 +43,17 @@ def read_call(role: str, function: object) -> Call:
         SpecError: If it is not a function, or has positional-only arguments, `*args` or `**kwargs`.
     """
     if not callable(function):
-        raise SpecError(role, given=function, expected="a function", fix="pass one that is made by `def` or `lambda`")
+        raise SpecError(
+            role, given=function, expected="a Python function", fix="pass a function that is made by `def` or `lambda`"
+        )
     arguments = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if other := [str(argument) for argument in arguments if argument.kind not in named]:
         raise SpecError(
-            role, given=other[0], expected="arguments that have names", fix="list all arguments of the function by name"
+            role,
+            given=other[0],
+            expected="a function without positional-only arguments, *args and **kwargs",
+            fix="list all arguments of the function by name",
         )
     return Call(function, tuple(argument.name for argument in arguments))
 
@@ -90,7 +95,7 @@ def parameters_class(
                 raise SpecError(
                     f"{argument.name} of {role}",
                     given=declared[1].default,
-                    expected=f"{known[1].default}, the default that another function gives it",
+                    expected=f"the default {known[1].default} that the same argument has in another function",
                     fix=f"give {argument.name} the same default in all functions",
                 )
     for argument_name, role in without_default:
@@ -98,8 +103,8 @@ def parameters_class(
             raise SpecError(
                 f"{argument_name} of {role}",
                 given="an argument without a default",
-                expected="a parameter with a default, such as n_layers: int = 2",
-                fix=f"give {argument_name} a default here, or in another function with this argument",
+                expected="an argument with a default, such as n_layers: int = 2",
+                fix=f"give {argument_name} a default in this function, or in another function with the same argument",
             )
     for parameter_name, value in defaults.items():
         fields[parameter_name] = _with_default(parameter_name, value)
@@ -124,7 +129,7 @@ def _is_common(role: str, name: str) -> bool:
         raise SpecError(
             f"{name} of model",
             given=name,
-            expected="a parameter of your own, not one that every training has",
+            expected="an argument name that no parameter of every training has",
             fix="rename the argument",
         )
     return True
@@ -143,7 +148,8 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
         raise SpecError(
             subject,
             given=str(argument),
-            expected=f"one of the types {', '.join(kind.__name__ for kind in KINDS)}, or one of them and None",
+            expected=f"an argument of one of the types {', '.join(kind.__name__ for kind in KINDS)}, or of one of"
+            " these types and None",
             fix="annotate the argument, such as width: int = 16",
         )
     (kind,) = kinds
@@ -163,11 +169,12 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
     """Replaces the default of a parameter that all workloads have. It then always counts in a training's identity."""
     known = _COMMON.get(name)
     if known is None:
+        common = ", ".join(_COMMON)
         raise SpecError(
             "defaults",
             given=name,
-            expected=f"parameters that every training has: {', '.join(_COMMON)}",
-            fix="write the default of a parameter of your own in the function that has it as an argument",
+            expected=f"the name of a parameter that every training has: {common}",
+            fix="write the default of any other parameter in the function that has the parameter as an argument",
         )
     kind: Any = known.kind | None if known.optional else known.kind
     declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}

@@ -54,7 +54,7 @@ def output_of(returned: Any) -> Tensor:
             "the model's output",
             given=type(returned).__name__,
             expected="a tensor, a tuple whose first item is a tensor, or an object with `logits`",
-            fix="return the logits, or the predictions, from `forward`",
+            fix="let the module's `forward` return the logits or the predictions",
         )
     return output
 
@@ -69,7 +69,9 @@ def read_loss(loss: object) -> Loss:
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
             fix = did_you_mean(loss, LOSSES, otherwise="pass a function of output and target")
-            raise SpecError("loss", given=loss, expected=f"{known}, or a function that computes a loss", fix=fix)
+            raise SpecError(
+                "loss", given=loss, expected=f"the name of a loss, {known}, or a function that computes a loss", fix=fix
+            )
         return LOSSES[loss]
     call = read_call("loss", loss)
     return Loss(of=call, metrics=lambda _: {}, levels=lambda _: {}, call=call)
@@ -92,7 +94,7 @@ def _unigram(values: Values) -> dict[str, Tensor]:
     """Computes the entropy of the targets' frequencies, which is the loss of the best constant predictor."""
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
-    # Classes are counted by comparison, because `vmap` does not support `bincount`.
+    # Classes are counted by comparison, because `vmap` does not support `torch.bincount`.
     count = (target.flatten().unsqueeze(-1) == classes).sum(0).to(output.dtype)
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 

@@ -48,8 +48,8 @@ class Problem(Workload[Any]):
             raise SpecError(
                 "model",
                 given=type(module).__name__,
-                expected="a torch.nn.Module",
-                fix="let the function return a module",
+                expected="a function that returns a torch.nn.Module",
+                fix="let the function `model` return a torch.nn.Module",
             )
         module.of_problem = parameters
         if self._has_table:
@@ -141,7 +141,8 @@ class Problem(Workload[Any]):
                     f"heads, {role}",
                     given=f"a score of shape {score_LNH.shape[1:]}",
                     expected="one number per (layer, head), and the same shape for all scores",
-                    fix="take means over examples and queries: weights are (layer, example, head, query, key)",
+                    fix="average each score over examples and queries: the attention weights are (layer, example,"
+                    " head, query, key)",
                 )
         highest = np.maximum.reduce([*scores.values()])
         role = np.select([(score >= ROLE_SHARE) & (score == highest) for score in scores.values()], [*scores], NO_ROLE)

@@ -31,8 +31,8 @@ def checked(data: Any) -> Data:
         raise SpecError(
             "data",
             given=type(data).__name__,
-            expected="a pair (inputs, target) of tensors",
-            fix="return (inputs, target)",
+            expected="a function that returns a pair (inputs, target) of tensors",
+            fix="let the function `data` return (inputs, target)",
         )
     inputs = data[0] if isinstance(data[0], tuple) else (data[0],)
     if not all(isinstance(value, Tensor) for value in inputs):
@@ -76,15 +76,16 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
     if {len(column) for column in inputs} != {len(target)} or len(target) < 2:
         raise SpecError(
             "data",
-            given=f"{[len(column) for column in inputs]} rows of inputs and {len(target)} of the target",
-            expected="at least two rows, and the same number for inputs and target",
-            fix="put the examples along the first axis",
+            given=f"inputs of {[len(column) for column in inputs]} rows and a target of {len(target)} rows",
+            expected="at least two rows, and equally many rows of inputs and target",
+            fix="let the first axis of each tensor be that of the examples",
         )
     if not all(map(torch.equal, (*inputs, target), (*again[0], again[1]))):
         raise SpecError(
             "data",
             given="a function that returns other tensors when it is called again",
-            expected="the same table in every call: only the split may differ between seeds",
+            expected="a function that returns the same tensors in every call, because only the split may differ"
+            " between seeds",
             fix="add an argument `draw` for data that differ between trainings, or seed your own generator",
         )
     return inputs, target

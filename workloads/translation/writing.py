@@ -69,7 +69,8 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     pairs = studied.held_out(TEST, lanes.shared.test_sentences)
     if not pairs.size:
         return [()] * len(lanes.trainings)
-    # One bucket is enough, because all translations are padded to one length, whatever the length of the sources.
+    # All sentences go into one bucket, because all translations are padded to the same length whatever the length of
+    # the sources.
     bucket = by_length(studied.corpus, pairs, 1)[0]
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
     words = pairs_of(studied, numbers.to(lanes.device), bucket)

@@ -119,7 +119,8 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     buffers = {name: value.detach() for name, value in module.named_buffers()}
     groups = (weights, buffers, batch)
     try:
-        # The MATH backend computes attention by basic operations. PyTorch's fused attention is a single operation.
+        # The MATH backend splits attention into basic operations, which the program can name. PyTorch's fused attention
+        # is a single operation.
         with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(functionalize(one_lane(module, loss), remove="mutations"))(*groups)
     except Exception as error:
@@ -129,7 +130,7 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     names = [name for group in groups for name in group]
     if len(names) != len(inputs):
-        raise NotTracedError("the graph has other inputs than the weights, buffers and data")
+        raise NotTracedError("the traced graph has inputs besides the weights, buffers and data")
     weight_nodes = dict(zip(weights, inputs, strict=False))
     places = [(name, place) for name, node in weight_nodes.items() for place in _places(graph.graph, node)]
     graph.graph.lint()

@@ -60,11 +60,12 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
     data = {name: value.unsqueeze(0) for name, value in batch.items()}
     objective = Objective(module, loss, buffers, data)
     try:
-        # The MATH backend has second derivatives; PyTorch's fused attention has none.
+        # The MATH backend is needed because it has second derivatives, which PyTorch's fused attention lacks.
         with sdpa_kernel(SDPBackend.MATH):
             curvatures = smallest_curvature(objective, state, Lanes([training], torch.device("cpu")).streams)
     except RuntimeError:
-        # An operation of a user's loss may have a first derivative only. Other results do not need the second one.
+        # A user's loss may contain an operation without a second derivative. In this case only the saddle is left out,
+        # because other results do not need second derivatives.
         return None
     direction = {name: value[0] for name, value in curvatures.direction.items()}
     return Saddle(

@@ -76,7 +76,7 @@ def difference_label(difference: RateDifference) -> str:
     """Formats a difference with its interval: `+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
     if difference.interval is None:
         return "-"
-    # Adding 0.0 removes the sign of -0.0.
+    # Adding 0.0 turns -0.0 into 0.0, so that no minus sign is printed.
     value, low, high = (round(number, 2) + 0.0 for number in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 

@@ -138,13 +138,13 @@ def compare_sweeps(
     if workloads[0] != workloads[1]:
         raise UserError(
             "B",
-            given=f"a sweep of {workloads[1]}",
-            expected=f"a sweep of {workloads[0]}, like A",
-            fix="compare sweeps of one workload",
+            given=f"a sweep of the workload {workloads[1]}",
+            expected=f"a sweep of A's workload, {workloads[0]}",
+            fix="give two sweeps of the same workload",
         )
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
-    # The bins hold the trials of both sweeps, so those of B get numbers that A does not use.
+    # The trials of B are renumbered to follow those of A, so that trials of A and B in one bin keep different numbers.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
     rows_a, rows_b, configuration = _pairs(before, after, changed)
@@ -238,7 +238,7 @@ def _pairs(
     """Returns the rows of sweep A and of sweep B that form P pairs, and the number of each pair's configuration, each
     (P,)."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # A parameter with one value in all trainings does not distinguish any.
+    # A parameter with the same value in all trainings of A and B is left out of the key: trainings do not differ in it.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     waiting: dict[tuple[Configuration, int], list[int]] = defaultdict(list)
     for row, key in enumerate(_keys(after, names)):
@@ -275,7 +275,7 @@ def _crossing(
                 "--by",
                 given=name,
                 expected="a parameter that varies within A and B",
-                fix="leave it out of --by: A and B differ in this parameter, so it is compared anyway",
+                fix="leave this parameter out of --by: A and B differ in it, so it is compared anyway",
             )
         values = dict(zip(trials, [*before.parameters[name], *after.parameters[name]], strict=True))
         axes.append(tuple(groups_by(specs, name, values)))

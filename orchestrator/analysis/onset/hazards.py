@@ -144,7 +144,12 @@ def hazard_ratios(
         UserError: Without a factor.
     """
     if not factors:
-        raise UserError("by", given=None, expected="a parameter, whose bins are compared", fix='add by="PARAMETER"')
+        raise UserError(
+            "by",
+            given=None,
+            expected="the name of a parameter, because hazards are compared between its bins",
+            fix='add by="PARAMETER"',
+        )
     came = [np.bincount(factor.place, times.came, len(factor.labels)).astype(int) for factor in factors]
     references = [int(n_came.argmax()) for n_came in came]
     estimates, note = _fit(times, factors, came, references, once_per_trial)
@@ -178,7 +183,8 @@ def _fit(
     for at, factor in enumerate(factors):
         for index in range(len(factor.labels)):
             if came[at][index] == 0:
-                # The likelihood is largest at a ratio of 0, where this bin's trainings do not affect the other ratios.
+                # No training of this bin reached the goal, so the likelihood is largest at a hazard ratio of 0. At a
+                # ratio of 0 the bin's trainings do not affect the ratios of the other bins.
                 estimates[at, index] = (0.0, None, None) if came[at].any() else _NONE
                 inside &= factor.place != index
             elif index == references[at]:
@@ -218,7 +224,7 @@ class _Counts:
         last_J = np.unique(steps)
         if len(last_J) > _MOST_INTERVALS:
             last_J = np.unique(steps[np.linspace(0, len(steps) - 1, _MOST_INTERVALS + 1).astype(int)[1:]])
-        # A training that is censored inside an interval does not count as at risk in it.
+        # A training that is censored inside an interval is not counted as at risk in that interval.
         interval_R = np.searchsorted(last_J, times.step, side="left")
         n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
         keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
@@ -227,7 +233,8 @@ class _Counts:
         np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
         np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)
         at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
-        # An interval in which all trainings at risk reach the goal has no information about ratios.
+        # An interval in which all trainings at risk reach the goal has no information about hazard ratios, so it is
+        # dropped.
         told_J = came.sum(axis=0) < at_risk.sum(axis=0)
         return cls(keys[:, 0], keys[:, 1:], at_risk[:, told_J], came[:, told_J])
 

@@ -146,14 +146,14 @@ def read_phase_diagram(
                 name,
                 given=odd,
                 expected="a parameter whose values are numbers",
-                fix="use stuck_rates(by=[...]), or outcomes(by=[...]) for a map",
+                fix="use stuck_rates(by=[...]) or outcomes(by=[...]) for a table by parameters without numbers",
             )
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
         raise UserError(
             f"{x}, {y}",
-            given="null in every trial",
-            expected="parameters with numbers",
+            given="parameters that are null in every trial",
+            expected="two parameters whose values are numbers",
             fix="name parameters that have values in this sweep",
         )
     n_T, k_T, x_T, y_T = kept.T

@@ -151,7 +151,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
-            # The report's dark mode recolours letters, except those with a gid.
+            # The `gid` of a text keeps the report's dark mode from changing the text's colour.
             gid=f"residual-{number}",
         )
     bold = "; bold: |z| > 2" if panel.texts else ""

@@ -20,7 +20,7 @@ class PlaneAxis:
         """Scales values to the range -1 to 1, which covers the values that were tried; by logarithms if the axis is
         logarithmic."""
         if self.log:
-            # A value of 0, which has no place on a logarithmic axis, becomes -inf.
+            # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
                 return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)

@@ -71,10 +71,11 @@ class Bins:
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
+                choice_labels = ", ".join(map(value_label, choices))
                 raise UserError(
                     "DIR",
-                    given=f"a row with the parameter {value_label(foreign[0])}",
-                    expected=f"one of the choices in sweep.json: {', '.join(map(value_label, choices))}",
+                    given=f"a row in which this parameter has the value {value_label(foreign[0])}",
+                    expected=f"one of the choices that sweep.json declares: {choice_labels}",
                     fix="check the sweep with: attnsweep audit DIR",
                 )
             return [choices.index(value) for value in values]
@@ -125,7 +126,7 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # A halving that separates no trials may be followed by one that does, so the loop goes on.
+        # The loop goes on after a halving that separates no trials, because the next halving may separate some.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins

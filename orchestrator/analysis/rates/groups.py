@@ -162,7 +162,10 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
     names = tuple(name.strip() for name in given)
     if len(names) > _MOST_PARAMETERS or len(set(names)) < len(names):
         raise UserError(
-            subject, given=",".join(names), expected="one parameter, or two different ones", fix="name at most two"
+            subject,
+            given=",".join(names),
+            expected="one parameter, or two different parameters",
+            fix="name at most two parameters",
         )
     return names
 

@@ -93,7 +93,7 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     places, cell = np.unique(np.column_stack([first, second]), axis=0, return_inverse=True)
     if (n_cells := len(places)) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
         return InteractionTest(0.0, 0, None, f"too few trials, or too many cells ({n_cells})")
-    # The model is fitted to cells, because all rows of a cell have the same terms.
+    # The model is fitted to cells instead of rows, because all rows of a cell have the same terms.
     main = _basis(np.column_stack([np.ones(n_cells), _dummies(places[:, 0]), _dummies(places[:, 1])]))
     extra = _basis(np.eye(n_cells) - main @ main.T)
     if extra.shape[1] == 0:
@@ -101,7 +101,7 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     n_B, k_B = (np.bincount(cell, counts).astype(np.float64) for counts in (n, k))
     probability = fit_logistic(main, n_B, k_B).probability
     weight = n_B * probability * (1 - probability)
-    # `terms` is the part of the extra terms that the model without interaction cannot represent.
+    # `terms` is the part of the interaction terms that the model without interaction cannot represent.
     projection = np.linalg.lstsq(main.T @ (weight[:, None] * main), main.T @ (weight[:, None] * extra), rcond=None)[0]
     terms = extra - main @ projection
     left = k - n * probability[cell]

@@ -47,7 +47,7 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import Sweep
 
-# scipy is imported inside functions because its import takes half a second.
+# scipy is imported inside functions, because its import takes half a second.
 
 _Z = NormalDist().inv_cdf(0.975)
 _NARROW = 0.02

@@ -171,7 +171,7 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
     A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
     of its code.
     """
-    # The registry is imported only if there are heads, because it imports torch.
+    # The workload registry is imported only if there are attention heads, because it imports PyTorch.
     from attnsweep.workloads.registry import load_workload, registered_names
 
     return load_workload(workload).head_layer_names if workload in registered_names() else ()

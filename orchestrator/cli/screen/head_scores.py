@@ -54,7 +54,7 @@ def print_scores(scores: MatrixScores) -> None:
             value = record[name]
             cells.append("-" if value is None else format(value, form))
         grid.add_row(*cells)
-    # A pipe has no width, so the table may be as wide as it needs.
+    # A pipe has no terminal width, so the table may be as wide as needed.
     console = PlainConsole(width=None if sys.stdout.isatty() else 200)
     console.print(grid)
     console.print(_LEGEND.format(missing=", ".join(NOT_MEASURED)), soft_wrap=True)

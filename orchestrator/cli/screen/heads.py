@@ -32,7 +32,7 @@ D/n: the exact distance to it per token."""
 def print_heads(heads: Heads, console: Console) -> None:
     """Prints one row per attention head: its role, its nearest structure and its scores."""
     if not sys.stdout.isatty():
-        # A pipe has no width, so the table may be as wide as it needs.
+        # A pipe has no terminal width, so the table may be as wide as needed.
         console.width = 200
     row = heads.row
     detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""

@@ -90,7 +90,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         size = decimal(row.n_bytes)
         table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *rates, size, "; ".join(remembered))
     console = PlainConsole()
-    # The table may be wider than the terminal, because a path that is cut into pieces cannot be copied.
+    # The table may be wider than the terminal, because users cannot copy a path that is split over several lines.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
     PlainConsole(width=width).print(table if rows else "no sweep there")
 

@@ -23,13 +23,13 @@ def print_page(page: WhyPage, console: Console) -> None:
     say(page.headline, *(f"{name}: {text}" for name, text in page.facts), "")
     table = Table(box=None, header_style="bold")
     for column in page.columns:
-        # Names are folded, not cut, because a cut name may stand for several weights.
+        # Long names are wrapped, not truncated, because a truncated name may stand for several weights.
         table.add_column(column, overflow="fold")
     for row in page.rows:
         table.add_row(*row)
     console.print(table)
     for note in page.notes:
-        # Notes wrap between words, because definitions of a deep model fill many lines.
+        # Notes wrap between words, because the definitions of a deep model fill many lines.
         console.print(note, markup=False, highlight=False)
     say("")
     for shown_map in page.maps:

@@ -25,7 +25,8 @@ def check_charges(sample: Sample) -> None:
     raise SpecError(
         "record_charges",
         given=True,
-        expected=f"false: {workload.name} declares no group or sum that training conserves, so nothing would be"
+        expected=f"record_charges=false, because the workload {workload.name} declares no group or sum that training"
+        " conserves, so nothing would be"
         " recorded",
-        fix="remove it, or declare groups in Workload.identities (docs/gradients.md, Charges and drift)",
+        fix="remove record_charges, or declare groups in Workload.identities (docs/gradients.md, Charges and drift)",
     )

@@ -173,7 +173,7 @@ class Ahead:
 def _first_programs(spec: Sweep, workload: Workload[Any]) -> KnownPrograms:
     """Compiles the program for a sweep's first shape, unless this machine has compiled it before; returns it."""
     programs = KnownPrograms()
-    # Errors are ignored, because the first trainer meets the same error and reports it.
+    # Errors while compiling are ignored here, because the first trainer meets the same error and reports it.
     with suppress(BaseException):
         Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs(programs)).compile()
     return programs.as_sent()
@@ -191,8 +191,9 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
         return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
-        # Counting comes first, because tracing imports PyTorch's compiler, which takes longer than the steps of many a
-        # sweep. For shipped workloads it counts 0.9 to 1.6 times the numbers of the graph, whose operations differ.
+        # The numbers are counted before the step is traced, because tracing imports PyTorch's compiler, which takes
+        # longer than all steps of many sweeps. For shipped workloads the count is 0.9 to 1.6 times that of the traced
+        # graph, whose operations differ.
         if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
             return _TOO_SHORT
         graph = pack.compiled_graph()

@@ -51,7 +51,8 @@ def _predicted(workload: Workload[Any], trainings: Sequence[Training[Any]], unti
     """Returns the predicted escape steps of trainings of one shape; only of the first ones if the time runs out."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
-    # The first prediction includes start-up, so the time of the next ones is estimated from a second single one.
+    # The first prediction includes start-up time, so a second prediction of one training estimates the time of the
+    # following ones.
     for n_next in (1, 1, 4, 16, 64):
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:

@@ -45,7 +45,8 @@ def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
     workload, until = sample.workload, time.monotonic() + seconds
     with training_settings():
         for trainings in sample.shapes:
-            # The first training is repeated in each group of others.
+            # Each group below consists of the first training and some of `others`. A shape with a single training is
+            # compared with itself.
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])

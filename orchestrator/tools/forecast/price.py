@@ -184,7 +184,7 @@ def _longest(
     repetition, and the number of steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
-    # The first pack loads and compiles programs, which is not part of the cost of a step.
+    # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.
     _train(_tasks(shape, n_lanes, spec, n_steps), workload, trainer)
     while True:
         tasks = _tasks(shape, n_lanes, spec, n_steps)
@@ -214,12 +214,12 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
     if isinstance(report, Raised):
         raise UserError(
             workload.name,
-            given=f"an error on {platform.node()}: {report.error}",
-            expected="a workload that trains",
+            given=f"a training that fails on the machine {platform.node()}: {report.error}",
+            expected="a workload whose trainings run without an error",
             fix="correct the workload's code",
         )
     if not isinstance(report, Trained):
-        raise PoolError("the pilot was interrupted")
+        raise PoolError("the pilot run, which measures speed for the forecast, was interrupted")
     return report, float(pc.sum(report.rows.trainings["train_seconds"]).as_py())
 
 

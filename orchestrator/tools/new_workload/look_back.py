@@ -16,7 +16,7 @@ class Model(nn.Module):
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()
         self.word, self.position = at.Embedding(n_words, d_model), at.Embedding(n_tokens, d_model)
-        # A block also takes n_heads=, d_ffn=, activation=, qk="merged", qk_rank=, attention_scale=.
+        # TransformerBlock also accepts n_heads=, d_ffn=, activation=, qk="merged", qk_rank= and attention_scale=.
         self.block = at.TransformerBlock(d_model, layer_norm_eps=layer_norm_eps)
         self.head = at.Linear(d_model, n_words)
 
@@ -34,8 +34,8 @@ class Model(nn.Module):
         return self.trace(words)[1]
 
 
-# A sweep can vary the arguments of these functions, besides init_sigma, optimizer, learning_rate, n_steps and the other
-# parameters that every training has. Arguments with the same name are the same parameter.
+# A sweep can vary the arguments of the functions in this file, and the parameters that every training has, such as
+# init_sigma, optimizer, learning_rate and n_steps. Arguments with the same name are the same parameter.
 def model(n_words: int = 8, n_tokens: int = 12, d_model: int = 16, layer_norm_eps: float = 1e-5) -> nn.Module:
     return Model(n_words, n_tokens, d_model, layer_norm_eps)
 
@@ -44,7 +44,8 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
     """Draws the inputs and targets of one step's batch from the training's own random stream."""
     words = draw.integers(n_words, batch_size, n_tokens)
     before = words.roll(1, dims=1)
-    before[:, 0] = -100  # The first word has no word before it; PyTorch's cross-entropy ignores this target.
+    # The first word has no predecessor, so its target is -100, which PyTorch's cross-entropy ignores.
+    before[:, 0] = -100
     return words, before
 
 

@@ -37,8 +37,8 @@ def write_workload(name: str, folder: Path) -> Path:
         raise UserError(
             "NAME",
             given=name,
-            expected=f"a name for which there is no {path}",
-            fix="choose another name, or move the file",
+            expected=f"a name whose file {path} does not exist yet",
+            fix="choose another name, or move the existing file",
         ) from error
     except OSError as error:
         with suppress(OSError):
@@ -61,7 +61,7 @@ def next_commands(name: str) -> list[tuple[str, str]]:
 def _check_name(name: str) -> None:
     if len(name) > _LONGEST or not _VALID.fullmatch(name):
         raise _refused(
-            name, f"lower-case letters, digits and single underscores, at most {_LONGEST}, such as copy_task"
+            name, f"a name of at most {_LONGEST} lower-case letters, digits and single underscores, such as copy_task"
         )
     if keyword.iskeyword(name):
         raise _refused(name, "a name that is not a keyword of Python")

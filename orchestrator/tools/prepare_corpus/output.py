@@ -24,7 +24,10 @@ def check_out(out: Path, kind: Format[Any]) -> None:
     check_output(out)
     if out.exists() and not kind.is_at(out):
         raise UserError(
-            "--out", given=str(out), expected=f"a new file, or a {kind.noun} to replace", fix="choose another path"
+            "--out",
+            given=str(out),
+            expected=f"the path of a new file, or of a {kind.noun} that may be overwritten",
+            fix="choose another path",
         )
 
 

@@ -55,7 +55,7 @@ class PreparationSettings:
         for flag, value in (("--min-frequency", self.min_frequency), ("--longest", self.longest)):
             if not 1 <= value <= _MOST:
                 raise UserError(
-                    flag, given=value, expected=f"a whole number from 1 to {_MOST}", fix="correct the number"
+                    flag, given=value, expected=f"a whole number from 1 to {_MOST}", fix="give a number in this range"
                 )
         if not 0 < self.held_out < 1:
             raise UserError(
@@ -134,7 +134,8 @@ def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected=f"a share that leaves pairs in every part, not {in_words(pairs)}",
+            expected="a share that leaves sentence pairs in every part, unlike this one, which gives"
+            f" {in_words(pairs)}",
             fix="choose another share or --seed, or give more sentences",
         )
     sides = [_with_vocabulary(raw.names[index], usable, index, part == TRAIN, settings) for index in range(2)]
@@ -203,7 +204,7 @@ def _with_vocabulary(
         raise UserError(
             "--min-frequency",
             given=settings.min_frequency,
-            expected=f"a number that some word of {name} reaches",
+            expected=f"a frequency that at least one word of {name} reaches",
             fix="lower the frequency, or give more sentences",
         )
     return usable.sides[index].renumber(words, UNK)

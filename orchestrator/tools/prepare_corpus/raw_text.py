@@ -98,10 +98,11 @@ def read_rows(path: Path, column: str | None) -> RawRows:
         if column is None and columns:
             column = columns[0]
         if column is None or columns.count(column) != 1:
+            known_columns = ", ".join(columns)
             raise UserError(
                 "--column",
                 given=column,
-                expected=f"the name of one column of text among {', '.join(columns) or 'none'}",
+                expected=f"the name of a text column, out of {known_columns or 'none'}",
                 fix=f"see the columns of {path}",
             )
         (texts,), n_wrong_fields = read((column,))
@@ -139,7 +140,10 @@ def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
         names = header.decode().removesuffix("\r").split("\t")
     except UnicodeDecodeError as error:
         raise UserError(
-            "FILE", given=str(path), expected=_ACCEPTED, fix=f"write it in UTF-8 (its header line: {error.reason})"
+            "FILE",
+            given=str(path),
+            expected=_ACCEPTED,
+            fix=f"save the file in UTF-8 (the error in its header line: {error.reason})",
         ) from error
 
     def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
@@ -192,10 +196,11 @@ def _as_bytes(column: pa.Array) -> pa.LargeBinaryArray:
 
 def _choose(path: Path, columns: Sequence[str], source: str | None, target: str | None, fix: str) -> tuple[str, str]:
     if len(columns) < 2:
+        text_columns = ", ".join(map(repr, columns))
         raise UserError(
             "FILE",
-            given=f"{path}, text columns {', '.join(map(repr, columns)) or 'none'}",
-            expected=f"{_ACCEPTED}, with two columns of text",
+            given=f"the file {path}, whose text columns are {text_columns or 'none'}",
+            expected=f"{_ACCEPTED} with two columns of text",
             fix=fix,
         )
     for flag, name in (("--source", source), ("--target", target)):
@@ -203,16 +208,17 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
             raise UserError(
                 flag,
                 given=name,
-                expected=f"the name of one column among {', '.join(columns)}",
+                expected=f"the name of a column, out of {', '.join(columns)}",
                 fix=f"see the columns of {path}",
             )
     first = source if source is not None else next(name for name in columns if name != target)
     second = target if target is not None else next((name for name in columns if name != first), first)
     if first == second:
+        known_columns = ", ".join(columns)
         raise UserError(
             "--target",
             given=second,
-            expected=f"a column other than the source, among {', '.join(columns)}",
-            fix="give --source and --target two names",
+            expected=f"another column than that of --source, out of {known_columns}",
+            fix="give --source and --target different columns",
         )
     return first, second

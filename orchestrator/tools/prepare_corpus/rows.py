@@ -53,7 +53,7 @@ def mark_duplicates(sides: list[Sentences], reasons: Reasons) -> None:
     rows = np.flatnonzero(reasons.kept)
     keys = np.zeros(len(rows), dtype=np.int64)
     for side in sides:
-        # The combined keys are numbered anew for each side, so that they stay small enough for 64 bits.
+        # The combined keys of the sides are renumbered from 0 after each side, so that they fit into 64 bits.
         keys = _numbered(keys * (len(reasons.kept) + 1) + _numbered_texts(side.joined())[rows])
     _, first = np.unique(keys, return_index=True)
     is_later = np.zeros(len(reasons.kept), dtype=bool)
@@ -72,7 +72,7 @@ def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str,
         why = in_words({name: count for name, count in dropped.items() if count})
         raise UserError(
             "FILE",
-            given=f"{sum(dropped.values())} rows, of which none can be used" + (f" ({why})" if why else ""),
+            given=f"a file of {sum(dropped.values())} rows, none of which can be used" + (f" ({why})" if why else ""),
             expected=expected,
             fix=fix,
         )

@@ -172,7 +172,7 @@ def _usable(raw: RawRows, settings: TextSettings) -> tuple[_Rows, NDArray[np.boo
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected=f"a share that leaves some of {len(is_held_out)} rows in each part",
+            expected=f"a share that leaves some of the {len(is_held_out)} rows in each part",
             fix="choose another share or --seed, or give more rows",
         )
     return rows, is_held_out, dropped

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-# If this is not set, the library warns on stderr whenever the process forks after using threads.
+# Without this variable, the library `tokenizers` warns on stderr whenever the process forks after using threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 Unit: TypeAlias = Literal["words", "characters"]
@@ -63,7 +63,7 @@ class Sentences:
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """Normalizes sentences (Unicode NFC) and splits them into words or characters."""
-    # No specials are given, so that a literal <eos> in a text stays text.
+    # `specials` is empty, so that a literal <eos> in a text is treated as text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     words = _words(tokenizer)
     chunks = []

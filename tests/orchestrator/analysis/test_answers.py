@@ -198,7 +198,10 @@ def test_a_missing_library_is_named_with_its_install(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UserError, match=f"got '{library}', expected {library} to be installed; pip install {library}"):
+    with pytest.raises(
+        UserError,
+        match=f"got '{library}', expected the installed library {library}; install it with: pip install {library}",
+    ):
         getattr(rates, f"to_{library}")()
 
 

@@ -103,7 +103,7 @@ def test_rows_that_are_missing_or_strange_are_found(
 @pytest.mark.slow
 def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
-    says = r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"
+    says = r"got 'a merge of 2 sweeps for analysis'.*give one of the merged sweeps: .*wide"
     for words in (["resume"], ["replay", "0/0"], ["why", "0/0"], ["heads", "0/0"]):
         with pytest.raises(UserError, match=says):
             CliRunner().invoke(app, [words[0], str(merged.place), *words[1:]], catch_exceptions=False)
@@ -125,10 +125,10 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"replicates": 2}, r"replicates 2', expected 4"),
-        ({"replicates": Sequential()}, "replicates 8..200"),
-        ({"sampler": "random"}, "sampler random"),
-        ({"workload": "formal_languages", "space": {}}, "workload formal_languages"),
+        ({"replicates": 2}, r"replicates=2', expected the value 4"),
+        ({"replicates": Sequential()}, "replicates=8..200"),
+        ({"sampler": "random"}, "sampler=random"),
+        ({"workload": "formal_languages", "space": {}}, "workload=formal_languages"),
     ],
 )
 def test_sweeps_that_are_not_one_are_refused(
@@ -147,10 +147,16 @@ def test_a_merge_goes_to_a_new_place_outside_its_sources(
 ) -> None:
     places = [each.place for each in sources]
     with pytest.raises(
-        UserError, match=r"^OUT: got '.*wide', expected a directory without a sweep; choose another directory$"
+        UserError,
+        match=r"^OUT: got '.*wide', expected a directory that contains no sweep yet; choose another"
+        r" directory$",
     ):
         merge_sweeps(tmp_path / "wide", places)
-    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; name another OUT$"):
+    with pytest.raises(
+        UserError,
+        match=r"^OUT: got '.*wide/all', expected a directory outside the sweep .*wide; name another"
+        r" directory as OUT$",
+    ):
         merge_sweeps(tmp_path / "wide" / "all", places)
     assert not (tmp_path / "wide" / "all").exists()
 
@@ -163,7 +169,7 @@ def test_sweeps_of_other_code_are_refused(tmp_path: Path) -> None:
         directory.place.make_folders(["trainings"])
         directory.record_run(finished=True, seconds=1.0)
         places.append(directory.place)
-    with pytest.raises(UserError, match=r"other code of mine\.py than in .*one"):
+    with pytest.raises(UserError, match=r"code files that differ from those of the sweep .*one: mine\.py"):
         merge_sweeps(tmp_path / "all", places)
     assert not (tmp_path / "all").exists()
 
@@ -177,13 +183,13 @@ def test_unfinished_and_merged_sweeps_are_refused(
     other = finished(tmp_path / "other", [0.5])
     with pytest.raises(UserError, match="merged for analysis"):
         merge_sweeps(tmp_path / "more", [other.place, merged.place])
-    with pytest.raises(UserError, match="expected every sweep named once"):
+    with pytest.raises(UserError, match="expected different sweeps, each named once"):
         open_sweep(second, merged.place)
     with pytest.raises(UserError, match="expected at least two"):
         merge_sweeps(tmp_path / "more", [first])
     with pytest.raises(UserError, match="named once"):
         merge_sweeps(tmp_path / "more", [first, first])
-    with pytest.raises(UserError, match="a directory without a sweep"):
+    with pytest.raises(UserError, match="a directory that contains no sweep yet"):
         merge_sweeps(tmp_path / "all", [first, second])
     sources[1].record_run(finished=False, seconds=1.0)
     with pytest.raises(UserError, match=r"not finished.*attnsweep resume"):
@@ -226,7 +232,7 @@ def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(
     (tmp_path / "all" / "course.json").unlink()
     with pytest.raises(CutShortError):
         SweepDirectory.open(tmp_path / "all")
-    with pytest.raises(CutShortError, match=r"repeat the merge: attnsweep merge .*all .*wide .*narrow; or remove"):
+    with pytest.raises(CutShortError, match=r"repeat the merge with: attnsweep merge .*all .*wide .*narrow; or remove"):
         merge_sweeps(tmp_path / "all", places[::-1])
     with closing(directory.place.lock("merge")), pytest.raises(UserError, match=r"another process works on \(merge"):
         merge_sweeps(tmp_path / "all", places)
@@ -242,6 +248,10 @@ def test_a_sweep_with_trainings_that_are_there_twice_is_not_merged(
     again = trial_rows(0, ENDS[0], sweep=wide.sweep, param_init_sigma=1e-3, param_learning_rate=0.01)
     with open_writer(wide) as writer:
         commit(writer, again)
-    with pytest.raises(UserError, match=rf"{wide.place}/trainings: got '4 trainings that are recorded more than once'"):
+    with pytest.raises(
+        UserError,
+        match=rf"{wide.place}/trainings: got '4 trainings that are recorded in more than one"
+        r" file'",
+    ):
         merge_sweeps(tmp_path / "all", [wide.place, narrow.place])
     assert not (tmp_path / "all").exists()

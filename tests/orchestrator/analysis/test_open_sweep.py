@@ -60,7 +60,7 @@ def test_tables_come_in_three_formats(sweep: SweepData) -> None:
     assert sweep.sql("select count(*) as n from trainings where stuck").to_pylist() == [
         {"n": sweep.stuck_rates().overall.k}
     ]
-    with pytest.raises(UserError, match="format: got 'csv', expected arrow, pandas or polars"):
+    with pytest.raises(UserError, match="format: got 'csv', expected one of the formats arrow, pandas and polars"):
         sweep.trainings("csv")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="SQL: got 'select nothing'"):
         sweep.sql("select nothing")
@@ -76,7 +76,10 @@ def test_a_missing_library_is_named_with_the_fix(sweep: SweepData, monkeypatch: 
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_polars)
-    with pytest.raises(UserError, match="format: got 'polars', expected polars to be installed; pip install polars"):
+    with pytest.raises(
+        UserError,
+        match="format: got 'polars', expected the installed library polars; install it with: pip install polars",
+    ):
         sweep.trials("polars")
 
 
@@ -256,7 +259,7 @@ def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> Non
     assert len(both.phase_diagram("init_sigma", "learning_rate").trials.n) == 50
     with pytest.raises(UserError, match="importance: got '2 sweeps', expected one"):
         both.importance()
-    with pytest.raises(UserError, match="expected every sweep named once; leave out"):
+    with pytest.raises(UserError, match="expected different sweeps, each named once; leave out"):
         open_sweep(path, path)
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
     with pytest.raises(UserError, match="expected a sweep of category_pairs"):

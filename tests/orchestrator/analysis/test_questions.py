@@ -217,7 +217,7 @@ MISTAKES: dict[str, Callable[[SweepData], object]] = {
     "parameter: got 'n_categores', .*; did you mean n_categories?": (
         lambda sweep: sweep.interaction("init_sigma", "n_categores")
     ),
-    "by: got 'init_sigma,init_sigma', expected one parameter, or two different ones": (
+    "by: got 'init_sigma,init_sigma', expected one parameter, or two different parameters": (
         lambda sweep: sweep.interaction("init_sigma", "init_sigma")
     ),
     "by: got 'a,b,c', expected one parameter, or two": lambda sweep: sweep.outcomes(by=["a", "b", "c"]),

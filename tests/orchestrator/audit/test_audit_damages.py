@@ -74,7 +74,7 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
     record.write_text(record.read_text().replace('"trials": 10', '"trials": 11'))
     found = audit(sweep.place)
     assert problems_of(found) == [
-        f"{record}: contents that do not match their sha256; "
+        f"{record}: the contents do not match the stored sha256; "
         "restore the file from a copy: to change a sweep, run a new one instead of editing its record"
     ]
     assert lines_of(found) == ["sweep.json cannot be read: nothing else was checked"]

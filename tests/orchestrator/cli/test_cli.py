@@ -43,7 +43,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             ["quikstart"],
-            "SPEC: got 'quikstart', expected one of abrupt_learning, ",
+            "SPEC: got 'quikstart', expected a Python file with a function sweep(), a YAML file, ",
         ),
         (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
@@ -57,31 +57,34 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ["quickstart", "--engine", "vmapped", "--address", "nowhere"],
-            "--address: got 'nowhere', expected auto, HOST:PORT or ray://",
+            "--address: got 'nowhere', expected the address of a Ray cluster: auto,",
         ),
         (
             ["quickstart", "--local", "--address", "auto"],
-            "--local: got '--address auto', expected no --address, because",
+            "--local: got '--address auto', expected a command without --address, because",
         ),
         (
             ["quickstart", "--local", "--trainers", "2"],
-            "--local: got '--trainers 2', expected at most --trainers 1, because",
+            "--local: got '--trainers 2', expected a command with at most --trainers 1, because",
         ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
-        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX, whole numbers from 1; "),
-        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX, whole numbers from 1"),
+        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX in whole numbers from 1 on; "),
+        (
+            ["quickstart", "--trainers", "4..2"],
+            "--trainers: got '4..2', expected N or MIN..MAX in whole numbers from 1 on",
+        ),
         (["quickstart", "--trainers", "many"], "--trainers: got 'many', expected N or MIN..MAX"),
         (
             ["quickstart", "--local", "--wait-nodes", "2"],
-            "--local: got '--wait-nodes 2', expected no --wait-nodes, because",
+            "--local: got '--wait-nodes 2', expected a command without --wait-nodes, because",
         ),
         (
             ["quickstart", "--local", "--priority", "-1"],
-            "--local: got '--priority -1', expected no --priority, because",
+            "--local: got '--priority -1', expected a command without --priority, because",
         ),
         (
             ["quickstart", "--local", "--device", "cuda"],
-            "--device: got 'cuda', expected a GPU that PyTorch can use here",
+            "--device: got 'cuda', expected a GPU that PyTorch can use on this machine",
         ),
         (
             ["quickstart", "--set", "init_sigma=NaN"],
@@ -89,11 +92,15 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ["quickstart", "--set", "variant=categories_only", "--set", "attention_activation=softmax"],
-            "expectation: got 'population', expected sampled",
+            "expectation: got 'population', expected expectation=sampled",
         ),
         (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
         (["broken.py"], "broken.py: got 'def sweep(:', expected valid Python code (invalid syntax); see line 1"),
-        (["odd.py"], "workload: got 'no_such_workload', expected one of abrupt_learning, category_pairs"),
+        (
+            ["odd.py"],
+            "workload: got 'no_such_workload', expected module:Class, file.py:Class, or the name"
+            " of an installed workload: abrupt_learning, category_pairs",
+        ),
         (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'"),
     ],
 )
@@ -161,7 +168,9 @@ def test_a_reproduction_that_is_not_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = _mistake(["reproduce", "shin-fig9"], monkeypatch, capsys)
-    assert error.startswith("attnsweep: NAME: got 'shin-fig9', expected one of shin-fig1, shin-fig2,")
+    assert error.startswith(
+        "attnsweep: NAME: got 'shin-fig9', expected the name of a reproduction: shin-fig1, shin-fig2,"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -92,13 +92,13 @@ def test_a_path_is_never_cut(begun: Path, capsys: pytest.CaptureFixture[str], mo
 
 
 def test_there_is_no_such_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected a folder with sweeps below it"):
+    with pytest.raises(UserError, match="expected a folder that contains sweeps"):
         print_list([str(tmp_path / "none")], as_json=False)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="expected a folder with sweeps below it"):
+    with pytest.raises(UserError, match="expected a folder that contains sweeps"):
         print_list([str(tmp_path / "file")], as_json=False)
 
 
@@ -115,7 +115,7 @@ def test_a_tag_that_cannot_be(text: str) -> None:
 
 
 def test_a_note_that_is_too_long() -> None:
-    with pytest.raises(UserError, match=r"--note: .*expected at most 5000 characters"):
+    with pytest.raises(UserError, match=r"--note: .*expected a text of at most 5000 characters"):
         Annotation("x" * 5001)
 
 

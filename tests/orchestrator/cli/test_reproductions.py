@@ -82,11 +82,17 @@ def test_a_package_adds_its_own(
 @pytest.mark.parametrize(
     ("target", "given"),
     [
-        ("no_such_package:MINE", "\"ModuleNotFoundError: No module named 'no_such_package'\""),
-        ("figures_of_a_user:NONE", "\"AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\""),
+        (
+            "no_such_package:MINE",
+            "\"an error while it is imported: ModuleNotFoundError: No module named 'no_such_package'\"",
+        ),
+        (
+            "figures_of_a_user:NONE",
+            "\"an error while it is imported: AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\"",
+        ),
         ("figures_of_a_user:ONE", "'Reproduction'"),
-        ("figures_of_a_user:OTHERS", "\"a sequence with 'mine'\""),
-        ("figures_of_a_user:UNTITLED", '"a sequence with Reproduction(name='),
+        ("figures_of_a_user:OTHERS", "\"a sequence that contains 'mine'\""),
+        ("figures_of_a_user:UNTITLED", '"a sequence that contains Reproduction(name='),
     ],
 )
 def test_a_broken_entry_is_one_line_and_hides_no_other(
@@ -116,5 +122,8 @@ def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
 
 
 def test_an_unknown_name_is_told_which_there_are() -> None:
-    with pytest.raises(UserError, match=r"^NAME: got 'shin-fig9', expected one of mine; see `attnsweep reproduce`$"):
+    with pytest.raises(
+        UserError,
+        match=r"^NAME: got 'shin-fig9', expected the name of a reproduction: mine; see `attnsweep reproduce`$",
+    ):
         find_reproduction("shin-fig9", {"mine": REPRODUCTIONS[0]})

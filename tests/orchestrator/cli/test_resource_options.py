@@ -16,7 +16,7 @@ from tests.across.documents import DOCUMENTS
         ("WAIT_NODES", "-1", "Invalid value for '--wait-nodes' (env var: 'ATTNSWEEP_WAIT_NODES')"),
         ("DEVICE", "tpu", "Invalid value for '--device' (env var: 'ATTNSWEEP_DEVICE')"),
         ("PRIORITY", "first", "Invalid value for '--priority' (env var: 'ATTNSWEEP_PRIORITY')"),
-        ("ENGINE", "merged", "engine: got 'merged with device auto', expected device cuda"),
+        ("ENGINE", "merged", "engine: got 'the engine merged with the device auto', expected the device cuda"),
         ("PACK_SIZE", "0", "Invalid value for '--pack-size' (env var: 'ATTNSWEEP_PACK_SIZE')"),
     ],
 )

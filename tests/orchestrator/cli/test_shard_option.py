@@ -46,14 +46,19 @@ def test_a_shard_is_read(
 @pytest.mark.parametrize(
     ("text", "variables", "words"),
     [
-        ("4/4", {}, "--shard: got '4/4', expected I/N with I in 0..N-1, and N at most 100000; for example --shard 0/4"),
+        (
+            "4/4",
+            {},
+            "--shard: got '4/4', expected I/N: shard number I from 0 to N - 1 of N shards, where N is"
+            " at most 100000; write for example --shard 0/4",
+        ),
         ("-1/4", {}, "got '-1/4'"),
         ("1", {}, "got '1'"),
         ("0/0", {}, "got '0/0'"),
         ("0/100001", {}, "got '0/100001'"),
         ("auto", {}, "none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, SLURM_ARRAY_TASK_COUNT"),
-        ("auto", {"JOB_COMPLETION_INDEX": "1"}, r"\(JOB_COMPLETION_INDEX=1\)'.*or give auto/N"),
-        ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "8"}, "number the tasks of the array from 0"),
+        ("auto", {"JOB_COMPLETION_INDEX": "1"}, r"JOB_COMPLETION_INDEX=1'.*or give --shard auto/N"),
+        ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "8"}, "number the tasks of the job array from 0"),
     ],
 )
 def test_what_names_no_shard_is_refused(
@@ -72,7 +77,9 @@ def test_all_drivers_must_find_the_directory(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "--shard: got 'no --dir', expected a directory that all drivers find" in capsys.readouterr().err
+    assert (
+        "--shard: got 'a command without --dir', expected a directory that all drivers find"
+    ) in capsys.readouterr().err
 
 
 def test_the_trials_of_all_shards_are_those_of_the_sweep() -> None:

@@ -95,12 +95,12 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     assert "--out: got" in refused(lambda: export(sweep, "safetensors", tmp_path / "full"))
     assert "TRAINING_ID: got '3/0'" in refused(lambda: export(sweep, "safetensors", tmp_path / "out", training="3/0"))
     failed = sweep_on_disk(tmp_path / "failed", small_sweep("failed"), trial_rows(0, ["failed"] * 4))
-    assert "got '0/0, which ended as failed'" in refused(
+    assert "got 'the training 0/0 with the outcome failed'" in refused(
         lambda: export(Path(str(failed.place)), "safetensors", tmp_path / "out", training="0/0")
     )
     monkeypatch.setitem(sys.modules, "safetensors", None)
     assert refused(lambda: export(sweep, "safetensors", tmp_path / "out")).endswith(
-        "expected the library to be installed; pip install 'attnsweep[safetensors]'"
+        "expected an installed library; install it with: pip install 'attnsweep[safetensors]'"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["failed", "full"]
 
@@ -129,7 +129,8 @@ def test_a_module_of_no_hugging_face_class_is_refused(tmp_path: Path) -> None:
     space = {"n_steps": 2, "n_categories": 3, "n_positions": 4}
     trained_sweep(tmp_path / "s", SPEC.but(workload="category_pairs", space=space))
     error = export(tmp_path / "s", "hf", tmp_path / "out").exception
-    assert "--to hf: got 'a module of category_pairs, PositionsOnly', expected a transformers.PreTrainedModel" in str(
-        error
-    )
+    assert (
+        "--to hf: got 'a module of the workload category_pairs, of the class PositionsOnly', expected"
+        " a transformers.PreTrainedModel"
+    ) in str(error)
     assert not (tmp_path / "out").exists()

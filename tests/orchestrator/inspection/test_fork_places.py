@@ -40,7 +40,7 @@ def test_a_merged_sweep_names_its_sources_and_sweeps_opened_together_are_forked_
 ) -> None:
     other = trained_sweep(tmp_path / "other", small_sweep("others", trials=2, replicates=2, seed=1))
     merged = merge_sweeps(tmp_path / "merged", [here.place, other.place])
-    with pytest.raises(UserError, match="expected a sweep that was run; name the sweep itself") as refused:
+    with pytest.raises(UserError, match="expected a single sweep; give one of the merged sweeps") as refused:
         _forked(merged, "1/1")
     assert str(other.place) in str(refused.value)
     together = open_sweep(str(here.place), str(other.place))

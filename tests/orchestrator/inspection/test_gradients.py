@@ -124,7 +124,10 @@ def test_an_identity_that_does_not_fit_the_module_is_one_line(
     user_file.write_text(USER_FILE.replace("    def loss", f"    {WRONG_IDENTITY}\n    def loss"))
     code, said, _ = run(["check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs"], monkeypatch, capsys)
     assert code == 2
-    assert "identities: got 'Part(\"q_NM\")', expected a parameter of the module: q_MK, v_NN; did you mean q_MK" in said
+    assert (
+        "identities: got 'Part(\"q_NM\")', expected the name of a parameter of the module: q_MK,"
+        " v_NN; did you mean q_MK"
+    ) in said
 
 
 @pytest.mark.slow

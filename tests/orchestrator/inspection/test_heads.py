@@ -126,16 +126,16 @@ def test_mistakes_leave_nothing_behind(
     place = str(sweep.place)
     for words, told in (
         ((place, good, "--sentence", "4"), "--sentence: got 4, expected 0..3"),
-        ((place, good, "--out", "maps.pdf"), "--out: got 'maps.pdf', expected a name that ends in .png or .svg"),
-        ((place, good, "--out", "gone/maps.png"), "there is no folder gone"),
-        ((place, diverged), "which ended as diverged"),
+        ((place, good, "--out", "maps.pdf"), "--out: got 'maps.pdf', expected a file name that ends in .png or .svg"),
+        ((place, good, "--out", "gone/maps.png"), "the folder gone does not exist"),
+        ((place, diverged), "with the outcome diverged"),
     ):
         code, out, err = asked(monkeypatch, capsys, "heads", *words)
         assert (code, out) == (2, "")
         assert told in err
         assert "Traceback" not in err
     code, _, err = asked(monkeypatch, capsys, "report", place, "--heads", "2", "--watch")
-    assert (code, "--heads: got '--heads --watch'" in err) == (2, True)
+    assert (code, "--heads: got '--heads together with --watch'" in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -82,7 +82,11 @@ def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0], lambda _: None)
     for path in kept_files(sweep):
         path.write_bytes(path.read_bytes()[:-9] + b"X" + path.read_bytes()[-8:])
-    with pytest.raises(UserError, match=r"weights/.*parquet: got 'other bytes than were written'"):
+    with pytest.raises(
+        UserError,
+        match=r"weights/.*parquet: got 'a weights file whose bytes differ from those that were"
+        r" written'",
+    ):
         trained_weights(str(sweep.place), "0/0")
 
 
@@ -91,7 +95,7 @@ def test_gradients_are_checked_at_kept_weights(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0, 1], lambda _: None)
     for path in kept_files(sweep):
         path.write_bytes(b"")
-    with pytest.raises(UserError, match="other bytes than were written"):
+    with pytest.raises(UserError, match="a weights file whose bytes differ from those that were written"):
         check_sweep(sweep, lambda _: None)
 
 
@@ -106,7 +110,7 @@ def test_run_keeps_the_weights_of_a_trial_or_refuses_before_it_begins(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "--keep-weights: got 2, expected the number of a trial, 0..1" in capsys.readouterr().err
+    assert "--keep-weights: got 2, expected the number of a trial of this sweep, from 0 to 1" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -289,7 +289,9 @@ def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: Swee
     firsts = [each["training_id"][0] for each in records(whole)]
     common = max(firsts, key=firsts.count)
     with pytest.raises(
-        UserError, match=f"expected the name of one training; {firsts.count(common)} have it; write more"
+        UserError,
+        match=f"expected the name of one training, but {firsts.count(common)} trainings have names that"
+        " begin like this; write more",
     ):
         find_training(ledger, common)
 

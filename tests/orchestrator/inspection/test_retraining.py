@@ -100,7 +100,7 @@ def test_weights_of_another_ending_are_given_with_a_warning(
 
 
 def test_weights_of_another_ending_are_not_kept_and_the_others_are(sweep: SweepDirectory, edited: str) -> None:
-    with pytest.raises(SweepError, match=f"weights that were not kept: {edited}: {OTHERWISE}"):
+    with pytest.raises(SweepError, match=f"the weights of these trainings were not kept: {edited}: {OTHERWISE}"):
         keep_weights(sweep, [int(edited[0])], lambda _: None)
     (kept,) = (Path(str(sweep.place)) / "weights").iterdir()
     assert kept.name.partition("-")[0] == find_training(Ledger(sweep.place), f"{edited[0]}/1")
@@ -177,5 +177,5 @@ def test_a_training_that_fails_when_trained_again_takes_no_other_with_it(tmp_pat
     assert one.deviation.absolute == 0.0
     assert one.ended.keys() == {"q_MK", "v_NN"}
     assert other.difference == "trained again it fails: ZeroDivisionError: planted"
-    with pytest.raises(UserError, match="got 'a training that fails when trained again: ZeroDivisionError: planted'"):
+    with pytest.raises(UserError, match="got 'a training that fails when it is repeated: ZeroDivisionError: planted'"):
         trained_weights(str(sweep.place), f"{bad['trial']}/0")

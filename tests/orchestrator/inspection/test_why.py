@@ -113,7 +113,7 @@ def test_a_training_without_an_end_is_a_mistake_with_its_reason(
 ) -> None:
     code, out, err = asked(sweep, of(sweep, 1e4, "identity"), monkeypatch, capsys)
     assert (code, out) == (2, "")
-    assert "which ended as diverged" in err
+    assert "with the outcome diverged" in err
     assert "Traceback" not in err
 
 

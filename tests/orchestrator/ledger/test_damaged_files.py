@@ -136,7 +136,7 @@ CASES = [
 ]
 HARMLESS = {
     ("status", "course.json", "a link to nowhere"): "a sweep that was interrupted has no course.json",
-    ("status", SWEEP_FILE, "a link to nowhere"): "a directory without a sweep.json is no sweep",
+    ("status", SWEEP_FILE, "a link to nowhere"): "a directory that contains no sweep yet.json is no sweep",
 }
 
 
@@ -218,7 +218,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) 
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "malformed entries replaces or digests in its metadata"),
+        ("replaces", b"", "a malformed entry replaces or digests in the file's metadata"),
         ("replaces", b'"abc"', "replaces or digests"),
         ("replaces", b'[{"a": 1}]', "replaces or digests"),
         ("replaces", b"[" * 100_000, "replaces or digests"),
@@ -243,7 +243,11 @@ def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
     _file(sweep, "curves").rename(sweep / "curves" / old.name)
     rows = pq.read_table(old)
     pq.write_table(rows.replace_schema_metadata(rows.schema.metadata | {b"replaces": json.dumps([old.stem])}), old)
-    with pytest.raises(UserError, match=rf"^{old}: got 'a file that replaces itself', expected a Parquet file"):
+    with pytest.raises(
+        UserError,
+        match=rf"^{old}: got 'a file whose metadata says that it replaces itself', expected a Parquet"
+        r" file",
+    ):
         Ledger(sweep).trainings()
 
 
@@ -253,6 +257,7 @@ def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> No
     directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
     with pytest.raises(
         UserError,
-        match=r"DIR: got 'a row with the parameter lbfgs', expected one of the choices in sweep.json: sgd, adam",
+        match=r"DIR: got 'a row in which this parameter has the value lbfgs', expected one of the"
+        r" choices that sweep.json declares: sgd, adam",
     ):
         write_report([directory.place], tmp_path / "report.html")

@@ -61,7 +61,7 @@ def _is_no_sweep_yet(home: Path) -> bool:
     try:
         SweepDirectory.open(out)
     except CutShortError:
-        says = rf"repeat the merge: attnsweep merge {out} {home}/a {home}/b; or remove the directory$"
+        says = rf"repeat the merge with: attnsweep merge {out} {home}/a {home}/b; or remove the directory$"
         for read in (open_sweep, audit, print_status, collect_nothing):
             with pytest.raises(CutShortError, match=says):
                 read(out)

@@ -278,7 +278,7 @@ def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monke
 def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     with (
         open_writer(tmp_path, WITHOUT_HEADS) as writer,
-        pytest.raises(ValueError, match="heads: got rows, from a workload that was declared without heads"),
+        pytest.raises(ValueError, match="heads: got rows of attention heads, expected none"),
     ):
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     assert not (tmp_path / "heads").exists()
@@ -299,8 +299,9 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         open_writer(tmp_path, spec_sha256=other)
     assert str(refused.value) == (
-        f"{file_of(tmp_path, 'trainings', 'p0')}: got 'rows of the spec 5ec5ec5ec5ec', expected rows of this sweep, "
-        "ffffffffffff; choose a directory without a sweep"
+        f"{file_of(tmp_path, 'trainings', 'p0')}: got 'rows of another sweep, with the spec hash"
+        " 5ec5ec5ec5ec', expected rows of this sweep, with the spec hash "
+        "ffffffffffff; choose a directory that contains no sweep yet"
     )
     copied = tmp_path / "other"
     copied.mkdir()
@@ -308,10 +309,11 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))
     for path in copied.glob("*/*.parquet"):
         path.rename(tmp_path / path.parent.name / path.name)
-    says = r"got 'rows of 2 sweeps .*expected the rows of one sweep; remove the files that"
+    says = r"got 'rows of 2 sweeps, .*expected the rows of one sweep; remove the files that"
     with pytest.raises(UserError, match=says):
         merge(place_of(tmp_path), fragment_names(place_of(tmp_path)))
-    open_writer_error = f"{file_of(tmp_path, 'trainings', 'p1')}: got 'rows of the spec ffffffffffff'"
+    path = file_of(tmp_path, "trainings", "p1")
+    open_writer_error = f"{path}: got 'rows of another sweep, with the spec hash ffffffffffff'"
     with pytest.raises(UserError, match=open_writer_error):
         open_writer(tmp_path)
 
@@ -321,7 +323,7 @@ def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             opened(tmp_path)
         assert str(refused.value) == (
-            f"DIR: got '{tmp_path}', expected a sweep directory, with a folder trainings in it; "
+            f"DIR: got '{tmp_path}', expected a sweep directory, which contains a folder named trainings; "
             "give the directory that `attnsweep run` printed"
         )
     assert list(tmp_path.iterdir()) == []
@@ -370,7 +372,9 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytes
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     monkeypatch.undo()
     with pytest.raises(
-        UserError, match="got 'schema_version 2', expected 1 or lower; read it with the newer attnsweep"
+        UserError,
+        match="got 'a file with schema_version 2', expected a schema_version up to 1; read the file"
+        " with the newer version",
     ):
         Ledger(tmp_path).trainings()
 

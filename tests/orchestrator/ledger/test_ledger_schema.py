@@ -70,11 +70,17 @@ def test_strings_are_encoded_and_columns_put_in_order() -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda rows: rows.drop_columns(["seed"]), r"columns: missing \['seed'\], unknown \[\]"),
-        (lambda rows: rows.append_column("eps", rows["trial"]), r"columns: missing \[\], unknown \['eps'\]"),
+        (
+            lambda rows: rows.drop_columns(["seed"]),
+            r"the columns \['seed'\] are missing and the columns \[\] are unknown",
+        ),
+        (
+            lambda rows: rows.append_column("eps", rows["trial"]),
+            r"the columns \[\] are missing and the columns \['eps'\] are unknown",
+        ),
         (
             lambda rows: rows.set_column(3, "trial", pc.cast(rows["trial"], pa.int64())),
-            "trial: got int64, expected int32",
+            "trial: got the type int64, expected the type int32",
         ),
         (
             lambda rows: rows.set_column(0, "sweep", pa.nulls(1, pa.string())),

@@ -210,16 +210,21 @@ def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
     text = str(refused.value)
     assert text.startswith(
         "SQL: got 'select outcom, count(*) from trainings group by 1', "
-        "expected a query over the views trainings, curves, heads, trials and the table outcomes; DuckDB says: "
+        "expected a query over the views trainings, curves, heads, trials and the table outcomes;"
+        " correct the query; DuckDB's error is: "
         "Binder Error: "
     )
     assert "outcome" in text
     assert "\n" not in text
-    with pytest.raises(UserError, match=r"DuckDB says: Parser Error"):
+    with pytest.raises(UserError, match=r"DuckDB's error is: Parser Error"):
         query_all([ledger], "selec 1")
-    with pytest.raises(UserError, match=r"DuckDB says: Conversion Error"):
+    with pytest.raises(UserError, match=r"DuckDB's error is: Conversion Error"):
         query_all([ledger], "select outcome::int from trainings")
-    with pytest.raises(UserError, match=r"got '', .*; start it with SELECT or FROM, and ask one query at a time$"):
+    with pytest.raises(
+        UserError,
+        match=r"got '', .*; begin the query with SELECT or FROM, and give one query at a"
+        r" time$",
+    ):
         query_all([ledger], "")
 
 
@@ -289,7 +294,11 @@ def test_every_type_of_value_is_written_in_every_format(
 
 def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path: Path) -> None:
     table = query_all([ledger], "SELECT t.trial AS a, t.replicate AS a FROM trainings t")
-    with pytest.raises(UserError, match=r"^SQL: got 'two columns named a', .*; rename one of them with AS"):
+    with pytest.raises(
+        UserError,
+        match=r"^SQL: got 'an answer with two columns named a', .*; rename one of the columns with"
+        r" AS",
+    ):
         render(table, "json", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -297,7 +306,7 @@ def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path
 def test_a_query_that_was_forgotten_is_asked_for() -> None:
     mistake = CliRunner().invoke(cli.app, ["query", "sweep"]).exception
     assert str(mistake).startswith(
-        "SQL: got None, expected a query after the directory; for example: attnsweep query sweep "
+        "SQL: got None, expected an SQL query after the directory; write for example: attnsweep query sweep "
     )
 
 
@@ -340,7 +349,7 @@ def test_a_table_shows_its_first_rows_in_full_width(capsys: pytest.CaptureFixtur
 def test_bad_output_options_are_refused(tmp_path: Path) -> None:
     answer = pa.table({"a": [1]})
     with pytest.raises(
-        UserError, match=r"^--out: got None, expected a file, for --format parquet; add --out FILE.parq"
+        UserError, match=r"^--out: got None, expected a file name, which --format parquet needs; add --out FILE.parq"
     ):
         render(answer, "parquet", None)
     for format in ("table", "csv", "json", "parquet"):

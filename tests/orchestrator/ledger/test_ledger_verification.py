@@ -161,8 +161,8 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     with pytest.raises(UserError) as refused:
         compact(root)
     assert str(refused.value) == (
-        f"{root}/trainings: got '1 trainings that are recorded more than once', expected each training once "
-        f"in the files that are to be merged; attnsweep resume {root}, which sets the files that repeat them aside"
+        f"{root}/trainings: got '1 trainings that are recorded in more than one file', expected files "
+        f"that record each training once; set the repeating files aside with: attnsweep resume {root}"
     )
     path = file_of(root, "trainings", "q")
     with open_writer(root) as writer:
@@ -285,6 +285,6 @@ def test_a_fragment_can_be_set_aside_by_name(root: Path) -> None:
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.ledger.fragments.SCHEMA_VERSION", 0)
-    with pytest.raises(UserError, match="got 'schema_version 1', expected 0 or lower"):
+    with pytest.raises(UserError, match="got 'a file with schema_version 1', expected a schema_version up to 0"):
         open_writer(root)
     assert not (root / "set_aside").exists()

@@ -44,5 +44,6 @@ def test_one_that_cannot_be_written_is_reported_elsewhere(
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     assert _said(sweep, monkeypatch, capsys) == (
         2,
-        f"attnsweep: --out: got None, expected a file name, because you cannot write to {sweep}; add --out FILE.html\n",
+        f"attnsweep: --out: got None, expected a file name for the report, because the folder"
+        f" {sweep} is not writable; add --out FILE.html\n",
     )

@@ -183,6 +183,6 @@ def test_the_served_page_is_renewed_and_nothing_else_is_done(directory: SweepDir
 def test_a_port_that_is_taken(directory: SweepDirectory) -> None:
     with (
         socket.create_server((LOOPBACK, 0)) as taken,
-        pytest.raises(UserError, match=r"--port: got .* leave --port out"),
+        pytest.raises(UserError, match=r"--port: got .* leave out --port"),
     ):
         serve_report([directory.place], taken.getsockname()[1], lambda _: None)

@@ -170,7 +170,7 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
     assert read_base(file.stem).workload == "gpt"
     file.write_text(file.read_text().replace('"n_steps": 8', '"n_steps": 9'))
     with pytest.raises(
-        UserError, match=r"bases/.*\.json: got 'other bytes than were written', expected the weights of"
+        UserError, match=r"bases/.*\.json: got 'other bytes than were written', expected the unchanged weights of"
     ):
         load_workload_of(directory)
     file.unlink()
@@ -185,13 +185,18 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
         ("whole", {}, r"base: got 'whole', expected a training of another sweep, such as sweeps/first:0/3"),
         ("missing:0/0", {}, r"base=missing:0/0: got 'missing', expected DIR: a sweep directory"),
         ("whole:0/9", {}, r"base=whole:0/9: got '0/9', expected TRAINING_ID: a training of whole, by its id"),
-        ("whole:0/1", {"lora_rank": None}, r"base: got .*, expected null without lora_rank; set lora_rank, or"),
+        (
+            "whole:0/1",
+            {"lora_rank": None},
+            r"base: got .*, expected base=null, because lora_rank is not set; set lora_rank,"
+            r" or",
+        ),
         (
             "whole:0/1",
             {"d_model": 16, "d_ffn": None},
-            r"d_model: got 16, expected 8, as the base has: .*; --set d_model=8",
+            r"d_model: got 16, expected 8, the base's value, .*; --set d_model=8",
         ),
-        ("whole:0/1", {"layer_norm_eps": 0.1}, r"layer_norm_eps: got 0.1, expected 1e-05, as the base has"),
+        ("whole:0/1", {"layer_norm_eps": 0.1}, r"layer_norm_eps: got 0.1, expected 1e-05, the base's value"),
         ("0" * 20 + "-" + "0" * 32, {}, r"base: got '0.*', expected a training of another sweep"),
     ],
 )
@@ -213,7 +218,7 @@ def test_weights_that_cannot_be_had_are_refused(whole: Path) -> None:
             {"final_loss": 17.0, "eval_loss": 17.0},
             "got 'trained again it ends otherwise than recorded, in final_loss, eval_loss",
         ),
-        ({"outcome": "failed"}, "a training whose outcome is failed', expected a training that ended"),
+        ({"outcome": "failed"}, "a training whose outcome is failed', expected a training that ended without an error"),
     ):
         edit_row(sweep, "trainings", 1, **values)
         with pytest.raises(UserError, match=message):
@@ -224,8 +229,10 @@ def test_weights_that_cannot_be_had_are_refused(whole: Path) -> None:
 def test_a_base_of_another_workload_or_with_updates_of_its_own_is_refused(tmp_path: Path) -> None:
     other = Sweep(name="other", workload="category_pairs", space={"n_steps": 3}, sampler="grid", trials=1)
     trained_sweep(tmp_path / "other", other)
-    with pytest.raises(UserError, match="got 'category_pairs', expected a sweep of the workload gpt"):
+    with pytest.raises(
+        UserError, match="got 'a training of the workload category_pairs', expected a training of the workload gpt"
+    ):
         found(f"{tmp_path}/other:0/0")
     trained_sweep(tmp_path / "low", WHOLE.but(space={**SMALL, "lora_rank": 1}, replicates=1))
-    with pytest.raises(UserError, match="expected a training without lora_rank"):
+    with pytest.raises(UserError, match="expected a base that was trained without lora_rank"):
         defaults(WORKLOAD, **SMALL, lora_rank=2, base=found(f"{tmp_path}/low:0/0").name)

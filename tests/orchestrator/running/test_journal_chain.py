@@ -96,8 +96,9 @@ def test_a_changed_journal_is_not_continued(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         Study(directory)
     assert str(refused.value) == (
-        f"{journal}: got 'line {n_lines - 1}, which has changed since it was written', expected the study's journal "
-        "as attnsweep wrote it; restore it from a copy; to see what is wrong: attnsweep audit DIR"
+        f"{journal}: got 'a journal whose line {n_lines - 1} has changed since it was written',"
+        " expected the study's journal "
+        "as attnsweep wrote it; restore the journal from a copy; to see what is wrong: attnsweep audit DIR"
     )
     assert _said(directory)[1] == [
         f"study.journal: lines changed since they were written: {n_lines - 1}; restore it from a copy"

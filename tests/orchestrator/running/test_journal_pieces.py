@@ -179,8 +179,9 @@ def test_a_piece_that_is_missing_is_refused_by_name() -> None:
         with pytest.raises(UserError) as refused:
             read()
         assert str(refused.value) == (
-            "memory://sweep/study.journal/piece-00000003.jsonl: got 'no such piece, although there is "
-            "a later one, piece-00000004.jsonl', expected the pieces of the study's journal as they were written; "
+            "memory://sweep/study.journal/piece-00000003.jsonl: got 'a missing piece of the journal, although the "
+            "later piece piece-00000004.jsonl exists', expected the pieces of the study's journal"
+            " as they were written; "
             "restore the folder's objects from a copy, or from the bucket's versions"
         )
 
@@ -198,7 +199,7 @@ def test_a_piece_that_does_not_continue_the_others_is_refused_by_name(change: st
         "a byte": text.replace("value", "valve", 1),
     }[change]
     place.put_text(name, changed)
-    with pytest.raises(UserError, match=r"piece-0000000[34]\.jsonl: got 'a piece that does not continue"):
+    with pytest.raises(UserError, match=r"piece-0000000[34]\.jsonl: got 'a piece of the journal that was changed"):
         read_pieces(place, STUDY_FILE)
 
 
@@ -280,5 +281,9 @@ def test_pieces_of_earlier_versions_are_read_and_continued(
 def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
     place = _place(Network(MemoryStore()))
     _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
-    with pytest.raises(UserError, match=r"000000000003\.jsonl: got 'a piece from line 3 on, but none of lines 2 to 2'"):
+    with pytest.raises(
+        UserError,
+        match=r"000000000003\.jsonl: got 'a piece that begins at line 3 of the journal, but no piece with"
+        r" the lines 2 to 2'",
+    ):
         read_pieces(place, STUDY_FILE)

@@ -54,7 +54,7 @@ def test_a_sweep_goes_on_with_the_files_that_it_began_with_alone(no_mlflow: None
         sweeps.resume(path)
     notes.unlink()
     with pytest.raises(
-        UserError, match=f"got 'no file {notes}', expected .*; restore the file, then: attnsweep resume"
+        UserError, match=f"got 'a missing file {notes}', expected .*; restore the file and run attnsweep resume"
     ):
         sweeps.resume(path)
     assert Ledger(path).trainings().num_rows == 4

@@ -264,7 +264,7 @@ def test_the_command_line_prunes_a_stuck_rate_on_demand(tmp_path: Path, no_mlflo
     spec = small_sweep("s", trials=2, replicates=1, pruner="median")
     (tmp_path / "s.yaml").write_text(spec.to_yaml())
     command = ["run", str(tmp_path / "s.yaml"), "--dir", str(tmp_path / "s"), "--local"]
-    with pytest.raises(SpecError, match="pruner: got 'median with the objective stuck_rate'"):
+    with pytest.raises(SpecError, match="pruner: got 'the pruner median with the objective stuck_rate'"):
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert not (tmp_path / "s").exists()
     done = CliRunner().invoke(app, [*command, "--prune-anyway"], catch_exceptions=False)

@@ -130,7 +130,7 @@ def test_a_repeated_command_continues_from_another_upload_of_the_same_files(
     names = upload / "my_names.py"
     before = names.read_text()
     names.write_text('NAME = "other"')
-    with pytest.raises(UserError, match=r"this sweep with other code of mine\.py, my_names\.py"):
+    with pytest.raises(UserError, match=r"this sweep with other code in the files mine\.py, my_names\.py"):
         run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET)
     names.write_text(before)
     assert run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET).finished
@@ -143,9 +143,13 @@ def test_a_changed_or_missing_file_is_refused(folder: Path, tmp_path: Path) -> N
     file = path / "code" / f"{directory.code['my_names.py']}.py"
     for spoil in (lambda: file.write_text('NAME = "other"'), file.unlink):
         spoil()
-        with pytest.raises(UserError, match=r"expected my_names\.py as the sweep stored it; restore it"):
+        with pytest.raises(
+            UserError,
+            match=r"expected the unchanged code of my_names\.py, which the sweep stored; restore the"
+            r" file",
+        ):
             resume_sweep(path, LOCAL, QUIET)
-        with pytest.raises(UserError, match=r"expected my_names\.py as the sweep stored it"):
+        with pytest.raises(UserError, match=r"expected the unchanged code of my_names\.py"):
             replay(directory, "0/0")
         assert any(file.name in str(each) for each in audit(path).problems)
 

@@ -133,7 +133,7 @@ def test_a_refused_trial_that_a_kill_kept_from_being_told_is_told_when_the_study
 def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp_path: Path) -> None:
     spec = _directory(tmp_path / "a", "random").spec.but(storage="nonsense://user:secret@x")
     with pytest.raises(
-        SpecError, match=r"storage: got 'nonsense://\.\.\.@x', expected an Optuna storage URL"
+        SpecError, match=r"storage: got 'nonsense://\.\.\.@x', expected the URL of an Optuna storage"
     ) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)
@@ -144,7 +144,9 @@ def test_a_database_that_another_folder_would_not_have_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = _directory(tmp_path / "a", "random").spec.but(storage="sqlite:///study.db")
-    with pytest.raises(SpecError, match=f"expected an absolute path.*set storage=sqlite:///{tmp_path}/study.db"):
+    with pytest.raises(
+        SpecError, match=f"expected the absolute path of a database.*set storage=sqlite:///{tmp_path}/study.db"
+    ):
         check_storage(spec)
     assert not (tmp_path / "study.db").exists()
 

@@ -291,8 +291,8 @@ def test_nothing_is_added_to_a_journal_that_another_program_changes(
     meddle(journal, _beside(directory))
     held = journal.read_bytes()
     expected = (
-        f"{journal}: got 'a change by another program', expected only entries and notes of this "
-        "sweep while it runs; stop that program, undo its change, and continue with: attnsweep resume DIR"
+        f"{journal}: got 'a change by another program', expected a journal that only this "
+        "sweep writes while it runs; stop that program, undo its change, and continue with: attnsweep resume DIR"
     )
     with pytest.raises(StoreError) as raised:
         study.save()

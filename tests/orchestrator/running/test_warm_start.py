@@ -103,8 +103,8 @@ def test_trials_that_the_new_sweep_could_not_draw_are_left_out_and_counted(earli
         space={"n_steps": 8, "init_sigma": Float(1e-3, 0.05), "learning_rate": Float(1e-3, 1.0)}
     )
     assert told(narrow, earlier) == [
-        f"gave the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
-        "has 0.001 to 0.05"
+        f"gave the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has the value init_sigma=0.06, while "
+        "the new sweep's range is 0.001 to 0.05"
     ]
 
 
@@ -139,11 +139,16 @@ def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
             {"sampler": "random"},
             "got 'sampler=random, which learns nothing from the trials of other sweeps', expected a sampler",
         ),
-        ({"workload": "gpt"}, r"got '.*earlier, a sweep of category_pairs', expected a sweep of gpt"),
-        ({"space": {"n_steps": 9}}, r"got '.*earlier, whose trial 0 has init_sigma=0.01, where this sweep has 0.1'"),
+        ({"workload": "gpt"}, r"got 'the sweep .*earlier of the workload category_pairs', expected a sweep of the new"),
+        (
+            {"space": {"n_steps": 9}},
+            r"got '.*earlier, whose trial 0 has the value init_sigma=0.01, while the new sweep has the value"
+            r" 0.1'",
+        ),
         (
             {"space": {"n_steps": 9, "init_sigma": Float(0.0, 1.0), "learning_rate": Float(1e-3, 0.1)}},
-            r"got '.*earlier, whose trial 0 has n_steps=8, where this sweep has 9', expected trials that this sweep",
+            r"got '.*earlier, whose trial 0 has the value n_steps=8, while the new sweep has the value 9',"
+            r" expected trials that this sweep",
         ),
     ],
 )
@@ -155,16 +160,24 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str, ear
 def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -> None:
     spec = small_sweep("earlier", trials=2)
     sweep_on_disk(tmp_path / "running", spec, rows(0))
-    with pytest.raises(UserError, match="which is not finished', expected a finished sweep; finish it with: attnsweep"):
+    with pytest.raises(
+        UserError, match=r"got 'the unfinished sweep .*', expected a finished sweep; finish this sweep with: attnsweep"
+    ):
         told(small_sweep("later"), tmp_path / "running")
     finished(tmp_path / "failed", spec, trial_rows(0, ["failed"] * 4))
     with pytest.raises(UserError, match="failed, without a trial that has ended with a value"):
         told(small_sweep("later"), tmp_path / "failed")
     finished(tmp_path / "few", spec, rows(0), rows(1))
-    with pytest.raises(UserError, match="got '2 trials', expected at least 10 trials for sampler=cmaes"):
+    with pytest.raises(
+        UserError, match="got '2 usable trials of other sweeps', expected at least 10 trials for sampler=cmaes"
+    ):
         told(small_sweep("later", sampler="cmaes"), tmp_path / "few")
     assert len(told(small_sweep("later", sampler="cmaes"), tmp_path / "few", earlier)) == 2
-    with pytest.raises(UserError, match=r"^--warm-start: got 'for .*running, a sweep that began without it'"):
+    with pytest.raises(
+        UserError,
+        match=r"^--warm-start: got '--warm-start for .*running, a sweep that began without"
+        r" --warm-start'",
+    ):
         check_same_start(SweepDirectory.open(tmp_path / "running"), [earlier])
 
 
@@ -176,8 +189,8 @@ def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path:
     else:
         found = WARM_START.read(directory.place)
         WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
-    said = "no such file" if damage == "gone" else "other trials than the sweep recorded"
-    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the trials that were given"):
+    said = "a missing file" if damage == "gone" else "other trials than those that the sweep recorded"
+    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the file of the trials"):
         Study(directory)
     assert [str(each) for each in check_stored(directory)] == [
         f"{tmp_path}/s/{WARM_START.name}: {said}; restore the file from a copy"

@@ -99,7 +99,7 @@ def test_what_is_committed_is_read_back_as_from_a_disk(
 
 
 def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
-    with pytest.raises(UserError, match="expected a sweep directory, with a folder trainings in it"):
+    with pytest.raises(UserError, match="expected a sweep directory, which contains a folder named trainings"):
         Ledger(prefix)
     commit(prefix)
     assert Ledger(prefix).trainings().num_rows == 0

@@ -74,7 +74,9 @@ def test_a_prefix_without_a_sweep_and_one_with_another(
 ) -> None:
     prefix = new_prefix()
     error = _mistake(["status", str(prefix)], monkeypatch, capsys)
-    assert error.startswith(f"attnsweep: DIR: got '{prefix}', expected a sweep directory, with a sweep.json in it")
+    assert error.startswith(
+        f"attnsweep: DIR: got '{prefix}', expected a sweep directory, which contains a file sweep.json"
+    )
     prefix.put_text("sweep.json", "{}")
     error = _mistake(["run", "quickstart", "--local", "--dir", str(prefix)], monkeypatch, capsys)
     assert f"continue that sweep with: attnsweep resume {prefix}; or choose another --dir" in error

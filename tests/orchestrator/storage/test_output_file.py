@@ -87,7 +87,7 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
         lambda: write_report([folder_of(sweep)], out),
         lambda: _write_trace(Rows(TABLE, TABLE, None), folder),
     ]
-    reason = "Too many levels of symbolic links" if kind == "loop" else "a folder, a device or a pipe is there"
+    reason = "Too many levels of symbolic links" if kind == "loop" else "this path is a folder, a device or a pipe"
     for write in writers:
         with pytest.raises(
             UserError, match=rf"^--(out|trace): got '.*', expected a file .*; choose another path \({reason}"
@@ -105,4 +105,4 @@ def test_a_query_looks_before_it_asks(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(f"choose another path (there is no folder {tmp_path}/none)\n")
+    assert capsys.readouterr().err.endswith(f"choose another path (the folder {tmp_path}/none does not exist)\n")

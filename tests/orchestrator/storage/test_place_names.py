@@ -46,7 +46,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(text: str, shown: str
     with pytest.raises(UserError) as refused:
         place_of(text, "--dir")
     assert str(refused.value) == (
-        f"--dir: got '{shown}', expected s3://BUCKET/PREFIX, without credentials or options; "
+        f"--dir: got '{shown}', expected s3://BUCKET/PREFIX without credentials or options in the address; "
         "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment"
     )
 
@@ -55,14 +55,19 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(text: str, shown: str
     "text", ["s3://my-bucket", "s3://my-bucket/", "s3://B/x", "s3:/my-bucket/x", "s3://my-bucket/a//b", "gs://bucket/x"]
 )
 def test_another_uri_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"expected a directory, or s3://BUCKET/PREFIX; write it like s3://my-bucket/"):
+    with pytest.raises(
+        UserError, match=r"expected a directory, or s3://BUCKET/PREFIX; write the address like s3://my-bucket/"
+    ):
         place_of(text)
 
 
 def test_what_draws_figures_needs_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     assert local_path("sweeps/x", "--dir") == Path("sweeps/x")
-    with pytest.raises(UserError, match="--dir: got 's3://my-bucket/x', expected a directory of this machine"):
+    with pytest.raises(
+        UserError,
+        match="--dir: got 's3://my-bucket/x', expected a directory on this machine, because figures are written to it",
+    ):
         local_path("s3://my-bucket/x", "--dir")
 
 

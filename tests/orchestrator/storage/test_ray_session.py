@@ -25,7 +25,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_default_and_relative_directories_are_refused(session: Path, tmp_path: Path) -> None:
     for given in (None, "sweeps/mine", str(session / "mine")):
-        with pytest.raises(UserError, match=r"^--dir: .*outlives the job.*give --dir with a full path, or s3://"):
+        with pytest.raises(UserError, match=r"^--dir: .*outside of Ray.*give --dir with a full path, or s3://"):
             new_directory("mine", given)
     for given in (str(tmp_path / "mine"), "s3://bucket/mine"):
         assert new_directory("mine", given) == given

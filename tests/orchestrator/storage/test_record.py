@@ -72,10 +72,10 @@ def test_a_changed_byte_is_damage(name: str, path: Path, where: float, byte: int
         (b"[1]", "Input should be an object"),
         (b"{}", "finished: Field required"),
         (b"\xff{}", "'utf-8' codec can't decode byte 0xff"),
-        (b"[" * 100_000, "JSON that is nested too deeply"),
+        (b"[" * 100_000, "the JSON is nested too deeply"),
         (b'{"finished": true, "seconds": 1e999}', "seconds: Input should be a finite number"),
         (b'{"finished": true, "seconds": -1.0}', "seconds: Input should be greater than or equal to 0"),
-        (b'{"finished": true, "seconds": 1.0, "sha256": "x"}', "contents that do not match their sha256"),
+        (b'{"finished": true, "seconds": 1.0, "sha256": "x"}', "the contents do not match the stored sha256"),
         (b'{"finished": true, "seconds": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
     ],
 )
@@ -97,7 +97,11 @@ def test_another_spelling_of_the_same_content_is_damage(written: bytes, spelled:
     names = [name for name in (COURSE_FILE, REPLAYS.name) if written in (path / name).read_bytes()]
     assert names
     for name in names:
-        with pytest.raises(DamagedRecordError, match=r"other bytes than were written, with the same contents"):
+        with pytest.raises(
+            DamagedRecordError,
+            match=r"the contents are unchanged, but the bytes differ from those that were"
+            r" written",
+        ):
             _read(path, name, (path / name).read_bytes().replace(written, spelled))
 
 
@@ -136,7 +140,11 @@ def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:
     content = json.loads((path / SWEEP_FILE).read_text())
     del content["sha256"]
     content["spec"]["trials"] += 1
-    with pytest.raises(DamagedRecordError, match=r"got 'a spec that does not match its sha256', .*; restore the file"):
+    with pytest.raises(
+        DamagedRecordError,
+        match=r"got 'the spec does not match the stored sha256', .*; restore the"
+        r" file",
+    ):
         _read(path, SWEEP_FILE, json.dumps(content).encode())
 
 
@@ -159,7 +167,7 @@ def test_an_audit_names_the_record_that_was_changed(name: str, path: Path, tmp_p
         found = audit(path, f"sqlite:///{tmp_path}/mlflow.db")
     finally:
         (path / name).write_text(text)
-    assert f"{path / name}: contents that do not match their sha256" in [each.what for each in found.problems]
+    assert f"{path / name}: the contents do not match the stored sha256" in [each.what for each in found.problems]
     assert found.finished is (True if name == REPLAYS.name else None)
 
 
@@ -173,7 +181,7 @@ def test_a_resumed_sweep_writes_a_damaged_course_anew(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"SPEC: got 's', expected a sweep that can be read back from a file"):
+    with pytest.raises(SpecError, match=r"SPEC: got 's', expected a sweep that can be stored in a file"):
         SweepDirectory.create(tmp_path / "s", small_sweep("s", description="\ud800"), {})
     assert list(tmp_path.iterdir()) == []
 
@@ -189,5 +197,9 @@ def test_a_path_that_is_not_utf8_is_recorded(tmp_path: Path, monkeypatch: pytest
 def test_no_sweep_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("nowhere", "file"):
-        with pytest.raises(UserError, match=rf"^DIR: got '.*{name}', expected a sweep directory, with a sweep.json"):
+        with pytest.raises(
+            UserError,
+            match=rf"^DIR: got '.*{name}', expected a sweep directory, which contains a file"
+            r" sweep.json",
+        ):
             SweepDirectory.open(tmp_path / name)

@@ -89,9 +89,7 @@ def test_a_file_that_exists_is_kept(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept_one.py").write_text("mine")
     assert _run(monkeypatch, "kept_one") == 2
-    assert capsys.readouterr().err.startswith(
-        "attnsweep: NAME: got 'kept_one', expected a name for which there is no kept_one"
-    )
+    assert capsys.readouterr().err.startswith("attnsweep: NAME: got 'kept_one', expected a name whose file kept_one")
     assert (tmp_path / "kept_one.py").read_text() == "mine"
     (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
     assert _run(monkeypatch, "linked") == 2

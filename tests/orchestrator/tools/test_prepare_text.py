@@ -73,12 +73,18 @@ def test_any_container_gives_the_same_text(prepare: Prepare) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--unit", "words", "--source", "a"], "--source: got 'a', expected no --source with --unit; give --column"),
-        (["--column", "a"], "--column: got 'a', expected no --column without --unit"),
-        (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of one column of text among"),
+        (
+            ["--unit", "words", "--source", "a"],
+            "--source: got 'a', expected no option --source with --unit; give --column",
+        ),
+        (["--column", "a"], "--column: got 'a', expected no option --column without --unit"),
+        (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of a text column, out of"),
         (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
-        (["--unit", "words", "--held-out", "1e-9"], "--held-out: got 1e-09, expected a share that leaves some of 40"),
-        (["--unit", "words", "--longest", "1"], "of which none can be used (too long 40)"),
+        (
+            ["--unit", "words", "--held-out", "1e-9"],
+            "--held-out: got 1e-09, expected a share that leaves some of the 40",
+        ),
+        (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(prepare: Prepare, arguments: list[str], message: str) -> None:
@@ -95,7 +101,7 @@ def test_only_a_prepared_text_is_replaced(prepare: Prepare) -> None:
     assert prepare("a.txt", "--out", "t.parquet", "--unit", "characters")[0] == 0
     code, _, shown = prepare("a.txt", "--out", "a.txt", "--unit", "words")
     assert code == 2
-    assert "expected a new file, or a prepared text to replace" in " ".join(shown.split())
+    assert "expected the path of a new file, or of a prepared text that may be overwritten" in " ".join(shown.split())
 
 
 @pytest.mark.slow

@@ -91,15 +91,18 @@ class _Planted:
     ("content", "message"),
     [
         (None, "FILE: got 'heads.npy', expected a .npy file; check the path"),
-        (b"hello", "FILE: got 'heads.npy', expected an array of numbers in NumPy's .npy format; write it with"),
+        (b"hello", "FILE: got 'heads.npy', expected an array of numbers in NumPy's .npy format; write the array with"),
         (pickle.dumps(_Planted()), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.array([_Planted()], dtype=object), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.array(["a"]), "FILE: got 'heads.npy', expected an array of numbers"),
-        (np.eye(3), "FILE.npy: got 'shape (3, 3)', expected (n_heads, n, n)"),
-        (np.ones((2, 3, 4)), "FILE.npy: got 'shape (2, 3, 4)', expected square matrices"),
-        (np.full((1, 2, 2), np.nan), "FILE.npy: got '4 entries that are NaN or infinite', expected finite numbers"),
-        (-np.eye(3)[None], "FILE.npy: got 'an entry of -1', expected probabilities >= 0"),
-        (np.eye(3)[None] / 0.9, "FILE.npy: got 'row sums from 1.11111 to 1.11111', expected rows that sum to 1"),
+        (np.eye(3), "FILE.npy: got 'an array of the shape (3, 3)', expected an array of the shape (n_heads, n, n)"),
+        (np.ones((2, 3, 4)), "FILE.npy: got 'an array of the shape (2, 3, 4)', expected square matrices"),
+        (np.full((1, 2, 2), np.nan), "FILE.npy: got 'attention weights with 4 entries that are NaN or infinite',"
+            " expected attention weights that are finite"),
+        (-np.eye(3)[None], "FILE.npy: got 'attention weights with the negative entry -1', expected attention weights"
+            " that are probabilities"),
+        (np.eye(3)[None] / 0.9, "FILE.npy: got 'attention weights whose rows sum to 1.11111 up to 1.11111', expected"
+            " rows that sum to 1"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_is_one_line(
@@ -125,7 +128,13 @@ def test_blocks_that_do_not_fit(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = _run([str(file), "--window", "5", "--num-pos", "3"], monkeypatch, capsys)
-    assert (code, err) == (2, "attnsweep: num_pos: got 3, expected 0..2 (n // window); lower num_pos, or window=5\n")
+    assert (code, err) == (
+        2,
+        (
+            "attnsweep: num_pos: got 3, expected a number of blocks from 0 to 2, which is the number of"
+            " tokens // window; lower num_pos, or lower window=5\n"
+        ),
+    )
 
 
 def test_any_byte_order_and_precision_is_read(
@@ -203,5 +212,5 @@ def test_free_entries_take_what_the_families_do_not_have(
 
 
 def test_free_entries_that_do_not_fit() -> None:
-    with pytest.raises(SpecError, match=r"free_entries: got 10, expected 0\.\.9"):
+    with pytest.raises(SpecError, match=r"free_entries: got 10, expected a number from 0 to 9"):
         score_matrices(np.eye(3)[None], free_entries=10)

@@ -222,8 +222,8 @@ def test_a_library_that_is_not_installed_is_named(kind: str, tmp_path: Path, mon
     options = ["--out", str(tmp_path / "out")] if kind == "tensorboard" else []
     monkeypatch.setitem(sys.modules, kind, None)
     found = CliRunner().invoke(app, [f"{kind}-sync", str(directory.place), *options])
-    assert str(found.exception).startswith(f"{kind}-sync: got 'no library {kind} ")
-    assert str(found.exception).endswith(f"; pip install 'attnsweep[{kind}]'")
+    assert str(found.exception).startswith(f"{kind}-sync: got 'the library {kind} cannot be imported ")
+    assert str(found.exception).endswith(f"; install it with: pip install 'attnsweep[{kind}]'")
 
 
 def test_wandb_without_an_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -394,7 +394,7 @@ def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: p
     # By default MLflow would try ten times, for 100 s.
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
     for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.place}/sweep.json/x"):
-        with pytest.raises(UserError, match="expected an MLflow store that answers") as refusal:
+        with pytest.raises(UserError, match="expected an MLflow store that can be reached") as refusal:
             sync(directory, database)
         assert "secret" not in str(refusal.value)
     with pytest.raises(UserError, match="--tracking-uri: got 'nowhere://'"):

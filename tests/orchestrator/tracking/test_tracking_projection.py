@@ -110,7 +110,7 @@ def test_a_sweep_goes_on_without_mlflow(
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
     assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.place}` logs what is missing")
-    with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that answers"):
+    with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that can be reached"):
         sync(directory, with_password)
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
 
@@ -215,8 +215,8 @@ def test_a_process_that_is_killed_leaves_the_rest_to_the_next(client: MlflowClie
         commit(writer, trial_rows(1, SOLVED))
         projection.trial_told(1)
         assert projection.close() == SyncResult(n_logged=1, n_present=0)
-        assert projection.lag == "1 trial behind: its process ended with status -9"
-        assert "lacks the summary and up to 1 of 2 trials: its process ended" in present(projection.shortfall())
+        assert projection.lag == "1 trial behind: the MLflow process ended with the exit status -9"
+        assert "lacks the summary and up to 1 of 2 trials: the MLflow process ended" in present(projection.shortfall())
     assert sync(directory) == SyncResult(n_logged=1, n_present=1)
     assert _statuses(client, directory) + _statuses(client, directory, "sweep") == ["FINISHED"] * 3
 
@@ -310,7 +310,9 @@ def test_an_answer_that_is_not_understood_ends_the_process_and_not_the_sweep(
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("other-code"), trial_rows(0, SOLVED))
     projection = Projection(directory)
     assert projection.close(60) == SyncResult(0, 0)
-    assert projection.problem == "its process gave an answer that is not understood, and ended with status -9"
+    assert projection.problem == (
+        "the MLflow process gave an answer that is not understood, and ended with the exit status -9"
+    )
     assert projection._process.status == -signal.SIGKILL
 
 
@@ -355,7 +357,7 @@ def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
         ("first", ""),
         ("second", ""),
         ("changed", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
-        ("lost", "its process ended with status -9"),
+        ("lost", "the MLflow process ended with the exit status -9"),
         ("after", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
     ):
         if name == "changed":

@@ -162,7 +162,9 @@ def test_an_answer_that_is_not_understood_costs_the_report_alone(
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         have_report_drawn(directory, keep=False, in_mlflow=True)
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
-    assert warning.startswith("no report: its process gave an answer that is not understood, and ended with status -9")
+    assert warning.startswith(
+        "no report: the MLflow process gave an answer that is not understood, and ended with the exit status -9"
+    )
     assert not processes._idle
 
 

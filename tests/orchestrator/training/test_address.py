@@ -47,7 +47,7 @@ def test_what_is_no_ray_is_told_in_seconds(answer: bytes | None, monkeypatch: py
         cluster._check_reachable(address)
     assert str(refused.value) == (
         f"--address: got '{address}', expected the address of a running Ray cluster; start one with `ray start --head`,"
-        " or leave the address out to run here (a program listens there, but it does not answer as Ray does)"
+        " or leave the address out to run here (a program listens at this address, but the program is not Ray)"
     )
 
 

@@ -54,10 +54,11 @@ def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) 
     done = _python(TORCH_FIRST, tmp_path, "run", "quickstart", "--local", *small, "--dir", "s")
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
-        "attnsweep: MKL_CBWR: got 'AVX2,STRICT, set after PyTorch had multiplied matrices in this process', expected a"
-        " value set before the first product; otherwise the last bits of a training depend on its pack; restart Python,"
-        " and import attnsweep before"
-        " PyTorch is used, or set the environment variable\n"
+        "attnsweep: MKL_CBWR: got 'the value AVX2,STRICT, set after PyTorch had multiplied matrices in this process',"
+        " expected a value of MKL_CBWR that is set before the first matrix product, because"
+        " otherwise the last bits of a"
+        " training depend on its pack; restart Python, and set MKL_CBWR in the environment or import attnsweep before"
+        " PyTorch is used\n"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -141,7 +141,7 @@ def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed() 
     raised = Raised("a full disk", False, "cpu", "host-a", cannot_compile=True)
     assert plan.reported(1, raised) == (TrainerLost("a full disk", out_of_memory=False), [("end", 1)])
     assert plan.running == []
-    with pytest.raises(PoolError, match=r"^no node can train: host host-a: a full disk$"):
+    with pytest.raises(PoolError, match=r"^no node of the cluster can train: host host-a: a full disk$"):
         follow(plan, node("a"))
 
 

@@ -44,16 +44,22 @@ def test_conformance(mode: dict[str, Value]) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"variant": "solution_1"}, r"expectation: got 'population', expected fixed_sample or sampled"),
-        ({"expectation": "fixed_sample"}, r"expectation: got 'fixed_sample', expected population or sampled"),
+        (
+            {"variant": "solution_1"},
+            r"expectation: got 'population', expected expectation=fixed_sample or expectation=sampled",
+        ),
+        (
+            {"expectation": "fixed_sample"},
+            r"expectation: got 'fixed_sample', expected expectation=population or expectation=sampled",
+        ),
         (
             {"variant": "solution_1", "expectation": "sampled", "optimizer": "lbfgs"},
-            r"expectation: got 'sampled', expected fixed_sample \(lbfgs needs",
+            r"expectation: got 'sampled', expected expectation=fixed_sample, because lbfgs needs",
         ),
-        ({"skip": False}, r"skip: got False, expected its default True under variant=positions_only: .*full models"),
+        ({"skip": False}, r"skip: got False, expected the default True under variant=positions_only, .*full models"),
         (
             {"variant": "solution_3", "expectation": "sampled", "flavour": "lean_3"},
-            r"flavour: got 'lean_3', expected its default 'unconstrained' .* belongs to variant=combined",
+            r"flavour: got 'lean_3', expected the default 'unconstrained' .* belongs to variant=combined",
         ),
     ],
 )

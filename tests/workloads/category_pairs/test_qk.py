@@ -52,9 +52,9 @@ def test_a_product_of_full_models_counts_as_one_factor() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected null: k\^t q is trained as one matrix"),
-        ({"qk_rank": 30}, r"qk_rank: got 30, expected null"),
-        ({"qk": "factored", "qk_rank": 4}, r"qk_rank: got 4, expected at least 5 \(n_positions - 1\)"),
+        ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected qk_rank=null, because the product"),
+        ({"qk_rank": 30}, r"qk_rank: got 30, expected qk_rank=null"),
+        ({"qk": "factored", "qk_rank": 4}, r"qk_rank: got 4, expected qk_rank of at least 5, which is n_positions - 1"),
         ({"qk": "both"}, "qk: got 'both', expected one of factored, merged, or null"),
     ],
 )

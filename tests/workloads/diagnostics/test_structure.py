@@ -208,13 +208,13 @@ def test_the_permutation_test_finds_structure_and_no_more() -> None:
     [
         (
             torch.eye(3) * 1.1,
-            r"row sums from 1.1 to 1.1', expected rows that sum to 1 within 1e-05; capture them in eval mode",
+            r"rows sum to 1.1 up to 1.1', expected rows that sum to 1 within 1e-05; capture the weights in eval mode",
         ),
         (torch.full((2, 2), torch.nan), "4 entries that are NaN or infinite"),
-        (torch.eye(2) * 2 - 0.5, "an entry of -0.5', expected probabilities >= 0"),
+        (torch.eye(2) * 2 - 0.5, "the negative entry -0.5', expected attention weights that are probabilities"),
         (torch.ones(2, 3), r"shape \(2, 3\)', expected square matrices"),
         (torch.ones(3), r"shape \(3,\)"),
-        (torch.eye(2).bool(), "torch.bool', expected real numbers"),
+        (torch.eye(2).bool(), "torch.bool', expected attention weights that are real numbers"),
     ],
 )
 def test_what_is_no_attention_matrix_is_refused(matrices: Tensor, message: str) -> None:
@@ -227,7 +227,11 @@ def test_rows_of_any_sum_are_taken_on_request() -> None:
 
 
 def test_blocks_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"num_pos: got 3, expected 0..2 \(n // window\); lower num_pos, or window=3"):
+    with pytest.raises(
+        SpecError,
+        match=r"num_pos: got 3, expected a number of blocks from 0 to 2, .*; lower num_pos, or lower"
+        r" window=3",
+    ):
         best_blocks(torch.eye(7, dtype=torch.float64), 3, 3)
-    with pytest.raises(SpecError, match=r"window: got 0, expected 1..7"):
+    with pytest.raises(SpecError, match=r"window: got 0, expected a width from 1 to the number of tokens, 7"):
         best_blocks(torch.eye(7, dtype=torch.float64), 0, 1)

@@ -287,7 +287,7 @@ CONTENT = to_bytes(_some_checkpoint())
 def test_a_changed_byte_is_noticed(place: int, mask: int) -> None:
     damaged = bytearray(CONTENT)
     damaged[place] ^= mask
-    with pytest.raises(CheckpointError, match=f"checkpoint of {len(CONTENT)} bytes is damaged or cut short"):
+    with pytest.raises(CheckpointError, match=f"checkpoint of {len(CONTENT)} bytes is damaged or incomplete"):
         from_bytes(bytes(damaged))
 
 
@@ -298,7 +298,7 @@ def test_a_changed_byte_is_noticed(place: int, mask: int) -> None:
 @example(length=32)
 @example(length=len(CONTENT) - 1)
 def test_a_file_cut_short_is_noticed(length: int) -> None:
-    with pytest.raises(CheckpointError, match="damaged or cut short"):
+    with pytest.raises(CheckpointError, match="damaged or incomplete"):
         from_bytes(CONTENT[:length])
 
 
@@ -336,7 +336,9 @@ def _others(trainings: Sequence[Training[Any]]) -> dict[str, list[Training[Any]]
 @pytest.mark.parametrize("other", ["another seed", "another parameter", "another order", "fewer", "more"])
 def test_other_trainings_are_refused(other: str) -> None:
     workload, trainings = _case("pairs, lbfgs")
-    with pytest.raises(CheckpointError, match="category_pairs: the checkpoint belongs to other trainings or another"):
+    with pytest.raises(
+        CheckpointError, match="category_pairs: the checkpoint belongs to other trainings or to another"
+    ):
         Pack.resumed(workload, _others(trainings)[other], from_bytes(CONTENT))
 
 
@@ -350,10 +352,10 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
 
     _, trainings = _case("pairs, lbfgs")
     for workload in (Renamed(), LookedAtMore()):
-        with pytest.raises(CheckpointError, match="belongs to other trainings or another version"):
+        with pytest.raises(CheckpointError, match="belongs to other trainings or to another version"):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
     monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 4)
-    with pytest.raises(CheckpointError, match="or another version"):
+    with pytest.raises(CheckpointError, match="or to another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
 
 

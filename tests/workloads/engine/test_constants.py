@@ -149,8 +149,10 @@ def _trainings(*gains: float, **values: Any) -> list[AnyParameters]:
 def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     workload = AnyModule(lambda each: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=each.gain)))
     expected = (
-        r"1\.eps of the module: got '0\.1 in the module of one training and 0\.2 in that of another', expected "
-        r"one value for all trainings that share a program: .*make a buffer of it .* or declare gain with static=True"
+        r"1\.eps of the module: got \"the value 0\.1 in one training's module and the value 0\.2"
+        r" in another training's module\", expected "
+        r"the same value for all trainings that share a program, .*register the value as a buffer"
+        r" .* or declare gain with static=True"
     )
     with pytest.raises(SpecError, match=expected):
         starting_state(workload, lanes_of(*_trainings(0.1, 0.1, 0.2)))
@@ -189,7 +191,9 @@ def test_stored_parameters_give_what_is_shared_and_refuse_the_rest(name: str) ->
     assert isinstance(shared, AnyParameters)
     assert shared.n_steps == 7
     with pytest.raises(
-        SpecError, match=rf"{name}: got 'an access by a module that has stored the parameters of its training'"
+        SpecError,
+        match=rf"{name}: got 'an access to this parameter by a module that has stored the parameters of"
+        r" its training'",
     ):
         getattr(shared, name)
     _, _, template = starting_state(AnyModule(Storing), lanes_of(*_trainings(0.1, 0.1)))

@@ -121,7 +121,7 @@ class Growing(AnyModule):
 
 def test_other_calls_than_at_first_are_refused() -> None:
     with pytest.raises(
-        SpecError, match=r"^dropout: got 'call \d on a tensor of the shape \(2, 4\), unlike in the first"
+        SpecError, match=r"^dropout: got 'call \d of dropout on a tensor of the shape \(2, 4\), unlike in the first"
     ):
         Pack(Growing(lambda _: nn.Linear(WIDTH, 4)), lanes_of(*SETTINGS).trainings).train_to_end()
 
@@ -143,7 +143,7 @@ class InParts(KindWorkload):
 
 def test_a_gradient_in_parts_is_not_compiled_with_dropout() -> None:
     store = LaneStore(InParts(KINDS["nn.Dropout"]), lanes_of(*SETTINGS).trainings, "cpu", None, None)
-    with pytest.raises(NoRuleError, match="a loss with dropout that takes its data in parts"):
+    with pytest.raises(NoRuleError, match="a loss with dropout whose data are split into parts"):
         gradient_graph(store, store.batch_at(0))
 
 

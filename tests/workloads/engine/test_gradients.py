@@ -88,7 +88,7 @@ class Sorting(CategoryPairs):
 @pytest.mark.parametrize(
     ("workload", "settings", "reason"),
     [
-        (CategoryPairs(), {"batch_size": 3}, "an evaluation computes fewer than 100,000 numbers"),
+        (CategoryPairs(), {"batch_size": 3}, "an evaluation of the loss computes fewer than 100,000 numbers"),
         (CategoryPairs(), {"batch_size": 127}, "the 127 rows of .* cannot be split into equal parts of about 50"),
         (Sorting(), {}, r"the optimizer uses line searches.*aten\.sort\.default cannot be compiled"),
     ],

@@ -51,7 +51,12 @@ def test_where_no_case_holds_the_verdict_is_the_other(otherwise: Any, outcome: s
     [
         (None, np.array([[""]]), r"Verdicts\.outcome: got NoneType, expected a NumPy array of str"),
         (np.array([["solved"]]), np.array([[None]]), r"Verdicts\.detail: got array of object, expected a NumPy array"),
-        (np.array([["solved"]]), np.array([""]), r"got outcome \(1, 1\) and detail \(1,\), expected equal shapes"),
+        (
+            np.array([["solved"]]),
+            np.array([""]),
+            r"got `outcome` of the shape \(1, 1\) and `detail` of the shape \(1,\), expected equal"
+            r" shapes",
+        ),
     ],
 )
 def test_labels_that_are_none_are_refused(outcome: Any, detail: Any, text: str) -> None:
@@ -71,10 +76,11 @@ def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (lambda _: None, r"category_pairs\.judge: got NoneType, expected Verdicts"),
+        (lambda _: None, r"category_pairs\.judge: got a result of the type NoneType, expected a Verdicts object"),
         (
             lambda _: Verdicts.first_of({"solved": NO}),
-            r"category_pairs\.judge: got labels of shape \(1, 2\), expected \(2, 9\): one label per training and probe",
+            r"category_pairs\.judge: got labels of the shape \(1, 2\), expected the shape \(2,"
+            r" 9\), which is one label per training and probe",
         ),
     ],
 )
@@ -129,10 +135,12 @@ def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
     type(workload).events = {"fits": "accuracy >= 0.99"}
     assert first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))["fits"].tolist() == [1, -1, -1]
     type(workload).events = {"fits": "acuracy >= 0.99"}
-    with pytest.raises(SpecError, match=r"fits: got 'acuracy >= 0.99', expected metrics that .* did you mean accuracy"):
+    with pytest.raises(
+        SpecError, match=r"fits: got 'acuracy >= 0.99', expected a condition on metrics that .* did you mean accuracy"
+    ):
         first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
     type(workload).events = {"fits": lambda *_: held[:1]}
-    with pytest.raises(ValueError, match=r"fits: got an array of bool of shape \(1, 4\), expected bool and \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"fits: got a bool array of the shape \(1, 4\), expected bool and \(3, 4\)"):
         first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
 
 

@@ -129,7 +129,9 @@ def test_a_lane_stops_where_a_metric_passes_its_bound(sign: str, share: float) -
 
 def test_a_bound_on_what_is_not_measured_is_refused_at_the_first_probe() -> None:
     pack = Pack(CategoryPairs(), [_training(0, stop_when="accuracy >= 1")])
-    with pytest.raises(SpecError, match="stop_when: got 'accuracy >= 1', expected metrics that the workload measures"):
+    with pytest.raises(
+        SpecError, match="stop_when: got 'accuracy >= 1', expected a condition on metrics that the workload measures"
+    ):
         pack.advance(1)
 
 

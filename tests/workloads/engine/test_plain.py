@@ -69,8 +69,8 @@ def _hooked(module: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
-    "a counter": (_counted, "the loss: got 'another value when it is computed again'"),
-    "the last output": (_remembered, "the loss: got 'another value when it is computed again'"),
+    "a counter": (_counted, "the loss: got 'a loss whose value changes when it is computed again'"),
+    "the last output": (_remembered, "the loss: got 'a loss whose value changes when it is computed again'"),
     "an average that is assigned": (
         _averaged,
         "seen of the module: got 'a change of its values while loss was computed'",
@@ -80,9 +80,12 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a hook on gradients": (_hooked, "the gradient of line.weight: got 'one value beside another training"),
     "a global": (lambda module: module() * GLOBAL["gain"], "the loss: got '.* beside another training and .* alone"),
     "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* beside another"),
-    "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'another value when"),
-    "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'another value when"),
-    "a generator of its own": (lambda module: module() * module.generator.random(), "the loss: got 'another value"),
+    "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'a loss whose value"),
+    "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'a loss whose value"),
+    "a generator of its own": (
+        lambda module: module() * module.generator.random(),
+        "the loss: got 'a loss whose value",
+    ),
 }
 
 
@@ -104,7 +107,7 @@ def _normed(parameters: AnyParameters) -> nn.Module:
 def test_batch_norm_is_refused_for_its_running_averages_alone() -> None:
     workload = AnyModule(_normed, lambda module: module(X))
     with pytest.raises(
-        SpecError, match=r"^1\.running_mean of the module: .*; for batch norm use track_running_stats=F"
+        SpecError, match=r"^1\.running_mean of the module: .*; for batch norm, use track_running_stats=F"
     ):
         check_as_plain(workload, _trainings())
     check_as_plain(workload, lanes_of(AnyParameters(optimizer="adam")).trainings)

@@ -90,7 +90,7 @@ def test_packed_sequences_are_refused() -> None:
     for layer in (nn.LSTM(4, 3), nn.GRU(4, 3)):
         with (
             pytest.raises(
-                SpecError, match=r"pack_padded_sequence: got 'sequences of several lengths.*pad the sequences"
+                SpecError, match=r"pack_padded_sequence: got 'packed sequences of several lengths.*pad the sequences"
             ),
             without_dropout(),
         ):

@@ -43,7 +43,7 @@ class OptimizedModule(nn.Module):
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "no module": (lambda: None, "build: got None, expected an nn.Module"),
+    "no module": (lambda: None, "build: got None, expected a function `build` that returns an nn.Module"),
     "compiled": (lambda: nn.Sequential(nn.Linear(4, 4), OptimizedModule()), "1: got 'a module of torch.compile or"),
     "lazy": (lambda: nn.LazyLinear(4), "weight of the module: got 'a tensor without a shape, as in nn.LazyLinear'"),
     "complex buffer": (lambda: _with(turn=torch.ones(2, dtype=torch.complex64)), "turn of the module: got 'complex"),
@@ -53,10 +53,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: _with(row=nn.Parameter(torch.ones(1).expand(4))),
         "row of the module: got 'entries that share memory, as made by expand'",
     ),
-    "parameters in one memory": (_sharing, "first and second of the module: got 'tensors in the same memory'"),
+    "parameters in one memory": (_sharing, "first and second of the module: got 'two tensors in the same memory'"),
     "a buffer in a parameter's memory": (
         _snapshot,
-        r"weight and start of the module: got .* replace one of them by its \.clone",
+        r"weight and start of the module: got .* replace one of the tensors by its \.clone",
     ),
 }
 
@@ -114,5 +114,5 @@ def test_an_embedding_that_scales_by_frequency_is_not_compiled() -> None:
         return module
 
     workload = AnyModule(build, lambda module: module(module.words))
-    with pytest.raises(NoRuleError, match="scales its gradient by frequency"):
+    with pytest.raises(NoRuleError, match="scale_grad_by_freq=True"):
         Pack(workload, lanes_of(AnyParameters()).trainings).step_graph()

@@ -106,10 +106,20 @@ def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
     ("values", "message"),
     [
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16; change n_heads or d_model"),
-        ({"language": "parity", "d_model": 1}, r"d_model: got 1, expected at least 2, a dimension for each position"),
-        ({"language": "parity", "tokens": "kinds"}, r"tokens: got 'kinds', expected positions or auto"),
-        ({"n_epochs": 3, "n_steps": 500}, r"n_steps: got 500, expected 300 \(n_epochs=3 of 100 steps\)"),
-        ({"steps_per_epoch": 50}, r"steps_per_epoch: got 50, expected its default 100 where n_epochs is null"),
+        (
+            {"language": "parity", "d_model": 1},
+            r"d_model: got 1, expected at least 2 dimensions, because each position feature",
+        ),
+        ({"language": "parity", "tokens": "kinds"}, r"tokens: got 'kinds', expected tokens=positions or tokens=auto"),
+        (
+            {"n_epochs": 3, "n_steps": 500},
+            r"n_steps: got 500, expected 300 steps, because n_epochs=3 epochs have 100 steps each",
+        ),
+        (
+            {"steps_per_epoch": 50},
+            r"steps_per_epoch: got 50, expected the default 100 of steps_per_epoch, because n_epochs"
+            r" is null",
+        ),
         ({"language": "dyck"}, r"language: got 'dyck', expected one of first, parity"),
     ],
 )

@@ -119,21 +119,25 @@ def test_levels_of_induction() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"task": "order_2_chain", "n_words": 17}, r"n_words: got 17, expected at most 16 with task=order_2_chain"),
-        ({"task": "induction", "n_tokens": 7}, r"n_tokens: got 7, expected at least 8 with task=induction"),
-        ({"task": "induction", "n_tokens": 16}, r"n_words: got 4, expected at least 8 with task=induction"),
-        ({"n_words": 3}, r"n_words: got 3, expected at least 4 with task=bigram_table"),
-        ({"task": "order_2_chain", "n_words": 2}, r"n_words: got 2, expected at least 4 with task=order_2_chain"),
+        (
+            {"task": "order_2_chain", "n_words": 17},
+            r"n_words: got 17, expected at most 16 words with"
+            r" task=order_2_chain",
+        ),
+        ({"task": "induction", "n_tokens": 7}, r"n_tokens: got 7, expected at least 8 tokens with task=induction"),
+        ({"task": "induction", "n_tokens": 16}, r"n_words: got 4, expected at least 8 words with task=induction"),
+        ({"n_words": 3}, r"n_words: got 3, expected at least 4 words with task=bigram_table"),
+        ({"task": "order_2_chain", "n_words": 2}, r"n_words: got 2, expected at least 4 words with task=order_2_chain"),
         (
             {"task": "order_2_chain", "chain_contrast": 0.31},
             r"chain_contrast: got 0.31, expected at least 0.32 with task=order_2_chain, eval_batch_size=256 and "
-            "n_tokens=5: .*raise chain_contrast, or eval_batch_size",
+            "n_tokens=5, .*raise chain_contrast, or eval_batch_size",
         ),
-        ({"n_words": 65}, r"n_words: got 65, expected at most 64 with task=bigram_table"),
-        ({"task": "text"}, r"corpus: got None, expected a file with task=text"),
+        ({"n_words": 65}, r"n_words: got 65, expected at most 64 words with task=bigram_table"),
+        ({"task": "text"}, r"corpus: got None, expected the path of a text corpus, which task=text needs"),
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16"),
         ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected null with qk=merged"),
-        ({"tied": True, "lora_rank": 4}, r"tied: got True, expected false with lora_rank"),
+        ({"tied": True, "lora_rank": 4}, r"tied: got True, expected tied=false with lora_rank"),
     ],
 )
 def test_what_does_not_fit_is_refused(values: dict[str, int | str], message: str) -> None:

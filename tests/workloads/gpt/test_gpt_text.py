@@ -146,7 +146,11 @@ def test_the_content_of_a_text_is_part_of_a_training(tmp_path: Path) -> None:
     prepared(tmp_path, RHYME[1:])
     assert parameters(corpus).corpus_digest != before.corpus_digest
     assert parameters(corpus).identity() != before.identity()
-    with pytest.raises(UserError, match=r"corpus_digest: got .* the file has changed since the sweep began"):
+    with pytest.raises(
+        UserError,
+        match=r"corpus_digest: got .*; restore the file, which has changed since the sweep"
+        r" began",
+    ):
         GPTParameters.resolve(before.values())
 
 
@@ -166,9 +170,13 @@ def test_trainings_without_a_text_are_those_of_before() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"n_words": 7}, r"n_words: got 7, expected \d+, the vocabulary of .*; remove n_words, which follows"),
-        ({"n_tokens": 1024}, r"n_tokens: got 1024, expected below \d+, the tokens of the smaller part"),
-        ({"task": "bigram_table"}, r"corpus: got .*, expected null with task=bigram_table"),
+        (
+            {"n_words": 7},
+            r"n_words: got 7, expected \d+ words, the size of the vocabulary of .*; remove n_words, which"
+            r" follows",
+        ),
+        ({"n_tokens": 1024}, r"n_tokens: got 1024, expected fewer than \d+ tokens, the length of the smaller part"),
+        ({"task": "bigram_table"}, r"corpus: got .*, expected corpus=null with task=bigram_table"),
         ({"corpus": "missing.parquet"}, r"corpus: got '.*missing.parquet', expected a prepared text"),
     ],
 )

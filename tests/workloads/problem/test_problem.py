@@ -308,19 +308,23 @@ def test_the_comparison_with_plain_pytorch_writes_into_nothing_that_modules_shar
     ("changes", "told"),
     [
         ({"model": lambda depth: nn.Linear(depth, depth)}, "depth of model: got 'an argument without a default'"),
-        ({"model": lambda n=[3]: n}, "n of model: got 'n=[3]', expected one of the types float, int, bool, str"),
+        (
+            {"model": lambda n=[3]: n},
+            "n of model: got 'n=[3]', expected an argument of one of the types float, int, bool, str",
+        ),
         ({"model": lambda learning_rate=1.0: learning_rate}, "learning_rate of model"),
-        ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected 3"),
-        ({"data": lambda *draw: draw}, "data: got '*draw', expected arguments that have names"),
+        ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected the default 3"),
+        ({"data": lambda *draw: draw}, "data: got '*draw', expected a function without positional-only"),
         (
             {"loss": "mes"},
-            "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function that computes a loss; did you mean mse?",
+            "loss: got 'mes', expected the name of a loss, 'cross_entropy' or 'mse', or a"
+            " function that computes a loss; did you mean mse?",
         ),
         ({"solved": "accuracy"}, "a condition: got 'accuracy', expected comparisons of a metric with a number"),
         ({"solved": [1]}, "the condition of solved: got [1], expected a text such as"),
         ({"outcomes": {"won": at.Outcome("won")}}, "the condition of the outcome won: got None"),
         ({"events": {"half": 0.5}}, "the condition of the event half: got 0.5"),
-        ({"defaults": {"n": 4}}, "defaults: got 'n', expected parameters that every training has"),
+        ({"defaults": {"n": 4}}, "defaults: got 'n', expected the name of a parameter that every training has"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: str) -> None:
@@ -333,8 +337,11 @@ def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: s
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (lambda: torch.zeros(3), "data: got 'Tensor', expected a pair (inputs, target) of tensors"),
-        (lambda: (torch.zeros(3, 3), torch.zeros(4, 3)), "data: got '[3] rows of inputs and 4 of the target'"),
+        (
+            lambda: torch.zeros(3),
+            "data: got 'Tensor', expected a function that returns a pair (inputs, target) of tensors",
+        ),
+        (lambda: (torch.zeros(3, 3), torch.zeros(4, 3)), "data: got 'inputs of [3] rows and a target of 4 rows'"),
         (lambda: (torch.zeros(3, 3), torch.tensor(np.random.default_rng().normal(size=(3, 3)))), "other tensors when"),
     ],
 )

@@ -147,5 +147,5 @@ def test_metadata_that_says_nothing(tmp_path: Path, metadata: dict[str, str]) ->
 
 def test_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "2"})
-    with pytest.raises(UserError, match=r"version 2', expected a file of format version 1; prepare the"):
+    with pytest.raises(UserError, match=r"version 2', expected a file of the format version 1; prepare the"):
         read_corpus(path)

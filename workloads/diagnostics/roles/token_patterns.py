@@ -48,7 +48,7 @@ def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # The key after which an induction head looks may be one that does not count, such as the end of a sentence.
+        # The token before the key of an induction head may be one that does not count, such as the end of a sentence.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]

@@ -90,7 +90,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         raise SpecError(
             "window",
             given=window,
-            expected=f"1..{n_tokens} (the number n of tokens)",
+            expected=f"a width from 1 to the number of tokens, {n_tokens}",
             fix="set a window that fits into the matrix",
         )
     most = n_tokens // window
@@ -98,8 +98,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         raise SpecError(
             "num_pos",
             given=num_pos,
-            expected=f"0..{most} (n // window)",
-            fix=f"lower num_pos, or window={window}",
+            expected=f"a number of blocks from 0 to {most}, which is the number of tokens // window",
+            fix=f"lower num_pos, or lower window={window}",
         )
 
 
@@ -143,7 +143,7 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
     best[:, 0] = 0.0
-    # All rows are unbound in one operation, because on a GPU each view costs as much as a sum.
+    # `unbind` splits all rows in one operation, because on a GPU each single view costs as much as a sum.
     fewer, as_many, gain = best[:, :-1].unbind(), best[:, 1:].unbind(), gain_SN.unbind()
     for i in range(w, T + 1):
         torch.maximum(as_many[i - 1], fewer[i - w] + gain[i - w], out=as_many[i])

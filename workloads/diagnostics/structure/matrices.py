@@ -29,28 +29,34 @@ def checked_attention(
     """
     attention = torch.as_tensor(matrices)
     if not (attention.is_floating_point() or attention.dtype in _INTEGERS):
-        raise UserError(subject, given=str(attention.dtype), expected="real numbers", fix="store them as float32")
+        raise UserError(
+            subject,
+            given=str(attention.dtype),
+            expected="attention weights that are real numbers",
+            fix="store the weights as float32",
+        )
     if attention.ndim < 2 or attention.shape[-1] != attention.shape[-2] or 0 in attention.shape:
         raise UserError(
             subject,
-            given=f"shape {tuple(attention.shape)}",
-            expected="square matrices, (..., n, n)",
-            fix="remove padding from queries and keys alike; cross-attention is not accepted, as it has no diagonal",
+            given=f"an array of the shape {tuple(attention.shape)}",
+            expected="square matrices of the shape (..., n, n)",
+            fix="remove padding from queries and keys alike; cross-attention is not accepted, because its matrices"
+            " have no diagonal",
         )
     attention = attention.double()
     if not attention.isfinite().all():
         raise UserError(
             subject,
-            given=f"{int((~attention.isfinite()).sum())} entries that are NaN or infinite",
-            expected="finite numbers",
+            given=f"attention weights with {int((~attention.isfinite()).sum())} entries that are NaN or infinite",
+            expected="attention weights that are finite numbers",
             fix="remove rows whose keys are all masked, which softmax turns into NaN",
         )
     if (attention < 0).any():
         raise UserError(
             subject,
-            given=f"an entry of {attention.min().item():.6g}",
-            expected="probabilities >= 0",
-            fix="give the weights after softmax, not the logits",
+            given=f"attention weights with the negative entry {attention.min().item():.6g}",
+            expected="attention weights that are probabilities, so at least 0",
+            fix="give the attention weights after the softmax, not the logits before it",
         )
     if not any_row_sum:
         _check_row_sums(attention, subject)
@@ -66,8 +72,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
         return
     raise UserError(
         subject,
-        given=f"row sums from {sums.min().item():.6g} to {sums.max().item():.6g}",
+        given=f"attention weights whose rows sum to {sums.min().item():.6g} up to {sums.max().item():.6g}",
         expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
-        fix="capture them in eval mode, in float32, with all keys, because dropout, missing keys and half precision "
+        fix="capture the weights in eval mode, in float32, with all keys: dropout, missing keys and half precision "
         "change the sums; or accept any sum with --any-row-sum or any_row_sum=True",
     )

@@ -61,7 +61,8 @@ class PooledStructure:
             self._all.add(_Distances.to(attention))
             return
         self._lengths_of_z.add(T)
-        # One pass for sentences and shuffles: it takes as many operations for one matrix as for many.
+        # The sentences and their shuffles are measured in one pass, because many matrices take as many operations as
+        # one.
         distances = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
         self._all.add(distances.select(slice(B)))
         self._first_of_length.add(distances.select(slice(1)))
@@ -92,7 +93,8 @@ class PooledStructure:
 
 
 def _z(value: Tensor, shuffled: Tensor) -> Tensor:
-    # Shuffles are moved to the last axis, because the rounding of a sum over the first axis depends on a head's place.
+    # The axis of shuffles is moved to the end, because the rounding of a sum over the first axis depends on a head's
+    # place in the tensor.
     shuffled = shuffled.movedim(0, -1).contiguous()
     deviation = shuffled.std(-1)
     return torch.where(deviation > _NO_SPREAD, (value - shuffled.mean(-1)) / deviation, torch.nan)
@@ -152,7 +154,7 @@ class _Sums:
         more = self._longest - T
         self._n_sentences += B
         self._diagonal = self._diagonal + distances.diagonal_B.sum(-1) / T
-        # The distance to a band at least as wide as the sentence is 0.
+        # Bands wider than the sentence are padded with 0, because a band that covers all keys has the distance 0.
         bands = distances.bands_BW.sum(-2) / T
         self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
         summed = distances.blocks_BWP.sum(-3) / T

@@ -89,7 +89,7 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     problem, read = lanes.problem, _read(lanes.buffers, batch)
     split, layout = problem.workload.split(problem.parameters), problem.layout
     if split is not None and under(DROPOUT, batch):
-        raise NoRuleError("a loss with dropout that takes its data in parts is not compiled")
+        raise NoRuleError("a loss with dropout whose data are split into parts cannot be compiled")
     parts = Parts(split, _n_parts(read, split))
     names, loss_of = tuple(read), one_lane(problem.template, problem.workload.loss)
 
@@ -105,7 +105,9 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     check_known(gradient.graph)
     check_no_places(gradient.graph)
     if gradient.n_numbers < _FEWEST_NUMBERS:
-        raise NoRuleError(f"an evaluation computes fewer than {_FEWEST_NUMBERS:,} numbers")
+        raise NoRuleError(
+            f"an evaluation of the loss computes fewer than {_FEWEST_NUMBERS:,} numbers, too few to gain from compiling"
+        )
     return gradient
 
 
@@ -130,11 +132,12 @@ class GradientProgram:
             lanes: (K,) int64, the lanes to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
-        # Copies of the last lane fill the last group.
+        # The last group is filled up with copies of the last lane.
         place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
         losses, gradients = [], []
         for place_W in place_NW:
-            # Inputs are copied into separate tensors, because a traced graph may read parts of them by memory offsets.
+            # Inputs are copied into separate tensors, because a traced graph may address parts of them by memory
+            # offsets.
             rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
             loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
             for part in range(self._parts.number):

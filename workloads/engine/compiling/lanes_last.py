@@ -42,10 +42,13 @@ def check_known(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block")
+            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block of lanes")
     for value in constants_of(graph).values():
         if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
-            raise NoRuleError(f"a constant tensor of {value.numel()} numbers cannot be compiled; make it a buffer")
+            raise NoRuleError(
+                f"a constant tensor of {value.numel()} numbers cannot be compiled; make the tensor a buffer of the"
+                " module"
+            )
 
 
 def check_rules(graph: fx.GraphModule) -> None:
@@ -61,10 +64,13 @@ def check_rules(graph: fx.GraphModule) -> None:
             sizes = (*shape_of(node.args[0])[-2:], shape_of(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 product = "x".join(map(str, sizes))
-                raise NoRuleError(f"its matrix products, such as {product}, are faster in the vmapped engine")
+                raise NoRuleError(
+                    f"the workload's matrix products, such as {product}, are faster in the engine vmapped"
+                )
         if node.target is aten.as_strided.default and slices_of(node) is None:
             raise NoRuleError(
-                f"the operation {node.target} cannot be compiled for a block, except where the view is a slice"
+                f"the operation {node.target} cannot be compiled for a block of lanes, unless it takes a slice of the"
+                " tensor"
             )
         check_lookup(node)
 
@@ -106,8 +112,8 @@ def _axes(node: fx.Node, dims: Any) -> list[int]:
 
 
 def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    # The scalars of one training do not promote the dtype of tensors that they are combined with. As tensors (W,) they
-    # would, so they are converted first.
+    # In PyTorch, a scalar (0-d tensor) of one training does not promote the dtype of the tensors that it is combined
+    # with. A tensor (W,) of the scalars of W lanes would promote it, so such tensors are converted first.
     value_of_one = node.meta["val"]
     dtype = value_of_one.dtype if isinstance(value_of_one, Tensor) else None
     if dtype is not None and dtype.is_floating_point and len(value_of_one.shape) > 0:
@@ -135,13 +141,13 @@ def _div(node: fx.Node, value: Any, divisor: Any, **kwargs: Any) -> Any:
     )
     if kwargs or not is_one_number or node.meta["val"].numel() == 1:
         return _pointwise(node, value, divisor, **kwargs)
-    # Multiplying by the reciprocal takes one division per lane instead of one per number.
+    # Multiplying by the reciprocal takes one division per lane instead of one division per number.
     return value * _of_type(stored(divisor.reciprocal()), argument, dtype)
 
 
 def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
-    # Factors are split into parts, because the compiler computes the products of all parts in one loop and then loads a
-    # number once for several of them.
+    # Factors are split into parts, because the compiler computes the products of all parts in one loop and then loads
+    # each number once for several products.
     n_terms = a.shape[1]
     by_rows, by_columns = a.chunk(_n_parts(a.shape[0], n_terms, (2, 1)), 0), b.chunk(_n_parts(b.shape[1], n_terms), 1)
     return torch.cat([torch.cat([_product(rows, columns) for columns in by_columns], 1) for rows in by_rows])
@@ -211,7 +217,8 @@ def _cat(node: fx.Node, values: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _diagonal(node: fx.Node, value: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    # `torch.diagonal` puts the diagonal last, so it must be moved in front of the lanes.
+    # `torch.diagonal` puts the diagonal axis last, but lanes must be last, so the diagonal axis is moved in front of
+    # the lanes.
     return torch.diagonal(value, offset, axis_of(node, dim1), axis_of(node, dim2)).movedim(-1, -2)
 
 

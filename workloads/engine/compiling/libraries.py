@@ -37,17 +37,20 @@ _MARCH = "x86-64-v3"
 _OPTIONS = {
     "cpp.simdlen": 256,
     "cpp.march": _MARCH,
-    # `compiler` has checked the processor already. PyTorch's check would build a program per vector type, for seconds.
+    # `compiler` has checked the processor's vector instructions already. PyTorch's check would compile a program for
+    # each type of vector, which takes seconds.
     "cpp.vec_isa_ok": True,
     "cpp.threads": 1,
     "cpp.enable_floating_point_contract_flag": "off",
     "size_asserts": False,
     "compile_threads": 1,
-    # Precompiled headers would be in a folder of /tmp that any user can create first, and take half a compile to make.
+    # Precompiled headers are off: they would lie in a folder of /tmp that any user can create first, and making them
+    # takes half as long as compiling a program.
     "aot_inductor.precompile_headers": False,
-    # Intermediate tensors are on the stack, because allocating one on the heap costs as much as computing it.
+    # Intermediate tensors are allocated on the stack, because allocating one on the heap costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
-    # `read_repeatedly` decides which values are stored. Storing more would only separate gradients from their updates.
+    # `read_repeatedly` decides which intermediate values are stored. If the compiler stored more values, gradients and
+    # their updates would merely be computed in separate loops.
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
@@ -144,7 +147,8 @@ def loaded_bytes(program: bytes) -> Step:
     Raises:
         NoCompilerError: If this user has no folder for programs.
     """
-    # The file is temporary: files among this machine's programs are named by hashes of their sources.
+    # The received program is written to a temporary file. It is not kept among this machine's programs, because those
+    # are named by hashes of their sources.
     with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)
@@ -183,10 +187,11 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
     folder = _folder()
     library = folder / f"{key}.so"
     with _with_room(), IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
-        # One process compiles, and the other processes of this machine wait for the file lock.
+        # The file lock makes one process compile the program while the other processes of this machine wait for it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
-        # A full disk or a power cut may have damaged the program, and running it would then kill this process.
+        # A full disk or a power cut may have damaged the stored program, and running a damaged program would kill this
+        # process.
         if not library.exists() or lock.read() != _digest(library):
             _compile(graph(), examples, library)
             lock.truncate(0)
@@ -209,7 +214,7 @@ def _with_room() -> Iterator[None]:
         if refusal is None or isinstance(error, NoCompilerError):
             raise
         raise NoCompilerError(
-            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): make room"
+            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): free disk space"
             " there, or set XDG_CACHE_HOME and TMPDIR"
         ) from error
 
@@ -289,6 +294,7 @@ def _folder() -> Path:
             pass
     except OSError as error:
         raise NoCompilerError(
-            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME"
+            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME to a writable"
+            " folder"
         ) from error
     return folder

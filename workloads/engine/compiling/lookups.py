@@ -30,13 +30,13 @@ def check_lookup(node: Any) -> None:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
     """
     if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
-        raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
+        raise NoRuleError("indexing can be compiled only if each leading axis has one index tensor of whole numbers")
     if node.target in LOOKUPS:
         n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else shape_of(node.args[0])[0]
         if n_rows > _LONGEST_TABLE:
-            raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
+            raise NoRuleError(f"an embedding table of {n_rows} rows is slow in blocks of lanes")
         if node.target is aten.embedding_dense_backward.default and node.args[4]:
-            raise NoRuleError("an embedding that scales its gradient by frequency cannot be compiled for a block")
+            raise NoRuleError("an embedding with scale_grad_by_freq=True cannot be compiled for a block of lanes")
     if node.target is aten.gather.default and not shape_of(node.args[0]):
         raise NoRuleError("reading an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
@@ -57,7 +57,7 @@ def check_no_places(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if node.target in (aten.gather.default, *_SCATTERS):
-            raise NoRuleError(f"the operation {node.target} is compiled as part of whole steps only")
+            raise NoRuleError(f"the operation {node.target} can be compiled only as a part of whole training steps")
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ def equal_lanes(*values: Tensor) -> list[Tensor]:
 
 def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
     one_hot = _one_hot(index, shape_of(node.args[0])[0], table.dtype)
-    # The product (..., V, 1, W) * (V, D, W) is summed over V.
+    # The product of one_hot (..., V, 1, W) and table (V, D, W) is summed over the rows V of the table.
     return (one_hot.unsqueeze(-2) * table).sum(-3)
 
 
@@ -129,7 +129,8 @@ def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any)
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
-    # The comparison (..., V, K, ..., W) is summed over K below.
+    # The comparison has the shape (..., V, K, ..., W): one axis V for places and one axis K for the indices, over which
+    # it is summed below.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
     return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
 

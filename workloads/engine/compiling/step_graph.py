@@ -106,7 +106,7 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
     """
     if not isinstance(lanes.optimizer, FirstOrder):
-        raise NoRuleError("the optimizer uses line searches, so steps differ in length")
+        raise NoRuleError("the optimizer uses line searches, so its steps differ in the number of evaluations")
     problem, optimizer = lanes.problem, lanes.optimizer
     read = step_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
     names = tuple(read)

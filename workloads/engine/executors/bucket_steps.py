@@ -56,7 +56,8 @@ class VmappedStep:
         leaf = bucket.rows.detach().requires_grad_()
         with even_rows(leaf.device):
             loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
-            # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the lanes' own ones.
+            # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the gradients of the
+            # single lanes.
             (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
             parameters, optimizer, evaluated = {ROWS: bucket.rows}, bucket.stepping, (loss_L.detach(), {ROWS: gradient})
             rates = optimizer.constants | under(RATE, read)

@@ -33,7 +33,7 @@ class BigramTable(Task):
         previous_LBT = token_LBT.roll(1, -1)
         pair_LN = (previous_LBT * n_words + token_LBT).flatten(1)
         target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
-        # The first token does not count, because no token precedes it.
+        # The first token of a sequence does not count, because no token precedes it.
         counts_LBT = (torch.arange(shape[1], device=token_LBT.device) > 0).expand(token_LBT.shape)
         return Sequences(token_LBT, target_LBT, counts_LBT)
 

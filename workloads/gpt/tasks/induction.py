@@ -34,14 +34,15 @@ class Induction(Task):
             raise SpecError(
                 "n_tokens",
                 given=n_tokens,
-                expected=f"at least {2 * _SHORTEST_SHARE} with task=induction",
+                expected=f"at least {2 * _SHORTEST_SHARE} tokens with task=induction",
                 fix="raise n_tokens",
             )
         if n_words < n_tokens // _LONGEST_SHARE:
             raise SpecError(
                 "n_words",
                 given=n_words,
-                expected=f"at least {n_tokens // _LONGEST_SHARE} with task=induction, as a segment's tokens differ",
+                expected=f"at least {n_tokens // _LONGEST_SHARE} words with task=induction, because the tokens of a"
+                " segment all differ",
                 fix="raise n_words, or lower n_tokens",
             )
 
@@ -62,7 +63,7 @@ class Induction(Task):
         segment's tokens except the current one, and ignores their order.
         """
         del laws
-        # Predictions begin to count where the segment ends, so the tokens that do not count are the segment.
+        # Predictions count from the end of the segment on, so the tokens that do not count are the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {

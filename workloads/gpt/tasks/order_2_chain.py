@@ -31,7 +31,7 @@ class Order2Chain(Task):
             raise SpecError(
                 "n_words",
                 given=n_words,
-                expected=f"at most {_MOST_WORDS} with task=order_2_chain",
+                expected=f"at most {_MOST_WORDS} words with task=order_2_chain",
                 fix="lower n_words",
             )
 

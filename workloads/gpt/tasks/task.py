@@ -55,11 +55,17 @@ class Task(ABC):
         del n_tokens
         if corpus is not None:
             raise SpecError(
-                "corpus", given=corpus, expected=f"null with task={self.name}", fix="remove corpus, or set task=text"
+                "corpus",
+                given=corpus,
+                expected=f"corpus=null with task={self.name}",
+                fix="remove corpus, or set task=text",
             )
         if n_words > _MOST_WORDS:
             raise SpecError(
-                "n_words", given=n_words, expected=f"at most {_MOST_WORDS} with task={self.name}", fix="lower n_words"
+                "n_words",
+                given=n_words,
+                expected=f"at most {_MOST_WORDS} words with task={self.name}",
+                fix="lower n_words",
             )
 
     def least_contrast(self, n_judged: int) -> float:
@@ -122,7 +128,8 @@ def check_at_least_four(task: str, n_words: int) -> None:
         raise SpecError(
             "n_words",
             given=n_words,
-            expected=f"at least {LEAST_WORDS} with task={task}: with fewer, some drawn tasks leave nothing to solve",
+            expected=f"at least {LEAST_WORDS} words with task={task}, because with fewer words some drawn tasks are"
+            " trivial",
             fix="raise n_words",
         )
 

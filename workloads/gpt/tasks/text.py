@@ -27,8 +27,8 @@ class OwnText(Task):
             raise SpecError(
                 "corpus",
                 given=corpus,
-                expected="a file with task=text",
-                fix="prepare one: attnsweep prepare-corpus FILE --unit characters --out TEXT.parquet",
+                expected="the path of a text corpus, which task=text needs",
+                fix="prepare a corpus with: attnsweep prepare-corpus FILE --unit characters --out TEXT.parquet",
             )
         text = read_text(corpus)
         least = min(len(text.train), len(text.held_out))
@@ -36,7 +36,7 @@ class OwnText(Task):
             raise SpecError(
                 "n_tokens",
                 given=n_tokens,
-                expected=f"below {least}, the tokens of the smaller part of {corpus}",
+                expected=f"fewer than {least} tokens, the length of the smaller part of {corpus}",
                 fix="lower n_tokens, or give a longer text",
             )
 

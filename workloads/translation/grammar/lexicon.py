@@ -43,10 +43,10 @@ class LexiconSizes:
                 raise SpecError(
                     field.name,
                     given=size,
-                    expected=f"1..{MOST_LEXEMES} lexemes",
+                    expected=f"a number of lexemes from 1 to {MOST_LEXEMES}",
                     fix=f"raise {field.name}"
                     if size < 1
-                    else f"lower {field.name}: words of higher ranks are hardly ever drawn",
+                    else f"lower {field.name}, because further words are hardly ever drawn",
                 )
 
 

@@ -52,7 +52,7 @@ def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
     if obj is not None and not isinstance(obj, Pronoun):
         words += _phrase("object", obj, choose)
     if isinstance(subject, Pronoun):
-        # The first word reveals whether the pronoun was dropped.
+        # The first target word also tells whether the pronoun was dropped, so its nats (surprise) include this choice.
         words[0] = words[0]._replace(nats=words[0].nats + _DROP_NATS[dropped])
     return words
 

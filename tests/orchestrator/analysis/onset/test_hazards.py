@@ -81,7 +81,10 @@ def test_what_cannot_be_estimated_says_why() -> None:
     found, note = hazard_ratios(nobody, (a,))
     assert (note, {each.ratio for each in found}) == ("no training reached it", {None})
     assert hazard_ratios(times, (Factor("one", ("all",), np.zeros_like(a.place)),))[1].startswith("only one bin")
-    with pytest.raises(UserError, match="by: got None, expected a parameter, whose bins are compared; add by="):
+    with pytest.raises(
+        UserError,
+        match="by: got None, expected the name of a parameter, because hazards are compared between its bins; add by=",
+    ):
         hazard_ratios(times, ())
 
 

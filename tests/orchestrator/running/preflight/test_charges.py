@@ -35,7 +35,9 @@ def recording(**space: Dimension) -> Sweep:
 
 @pytest.mark.parametrize("recorded", [True, Categorical((False, True))])
 def test_a_workload_without_charges_is_refused(recorded: Dimension) -> None:
-    with pytest.raises(SpecError, match=r"record_charges: got True, expected false: category_pairs declares no group"):
+    with pytest.raises(
+        SpecError, match=r"record_charges: got True, expected record_charges=false, because the workload category_pairs"
+    ):
         check_charges(Sample.of(recording(record_charges=recorded), Undeclared()))
 
 

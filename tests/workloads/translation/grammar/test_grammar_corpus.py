@@ -159,7 +159,11 @@ def test_another_law_shifts_no_other_choice() -> None:
 def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar.corpus, "DRAWS_PER_HELD_OUT", 1)
     tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
-    with pytest.raises(SpecError, match=r"got 80, .* training part: 80 draws gave \d\d; enlarge the lexicon"):
+    with pytest.raises(
+        SpecError,
+        match=r"got 80, .* training part: 80 draws gave only \d\d sentences; enlarge the"
+        r" lexicon",
+    ):
         grammar_corpus(tiny, n_train=500, n_valid=40, n_test=40, seed=0)
 
 
