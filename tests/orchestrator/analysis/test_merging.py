@@ -128,7 +128,7 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
         ({"replicates": 2}, r"replicates=2', expected the value 4"),
         ({"replicates": Sequential()}, "replicates=8..200"),
         ({"sampler": "random"}, "sampler=random"),
-        ({"workload": "formal_languages", "space": {}}, "workload=formal_languages"),
+        ({"workload": "formal_languages", "space": {}}, "of the workload formal_languages"),
     ],
 )
 def test_sweeps_that_are_not_one_are_refused(
@@ -181,7 +181,7 @@ def test_unfinished_and_merged_sweeps_are_refused(
     first, second = (each.place for each in sources)
     merged = merge_sweeps(tmp_path / "all", [first, second])
     other = finished(tmp_path / "other", [0.5])
-    with pytest.raises(UserError, match="merged for analysis"):
+    with pytest.raises(UserError, match="sweeps for analysis"):
         merge_sweeps(tmp_path / "more", [other.place, merged.place])
     with pytest.raises(UserError, match="expected different sweeps, each named once"):
         open_sweep(second, merged.place)
