@@ -192,7 +192,7 @@ def test_unfinished_and_merged_sweeps_are_refused(
     with pytest.raises(UserError, match="a directory that contains no sweep yet"):
         merge_sweeps(tmp_path / "all", [first, second])
     sources[1].record_run(finished=False, seconds=1.0)
-    with pytest.raises(UserError, match=r"not finished.*attnsweep resume"):
+    with pytest.raises(UserError, match=r"unfinished.*attnsweep resume"):
         merge_sweeps(tmp_path / "more", [first, second])
     assert not (tmp_path / "more").exists()
 
