@@ -221,9 +221,9 @@ def test_what_cannot_be_divided_is_refused(
 
 def test_a_directory_holds_one_sweep_divided_in_one_way(one: Path, three: Path, tmp_path: Path) -> None:
     for path, spec, shard, words in (
-        (three, RANDOM, Shard(0, 2), "a sweep of 3 shards', expected the number .*; write --shard I/3"),
+        (three, RANDOM, Shard(0, 2), "which has 3 shards', expected the number .*; write --shard I/3"),
         (three, RANDOM, None, "a sweep of 3 shards', expected the number of the shard to run.*resume"),
-        (one, RANDOM, Shard(0, 3), "a sweep of one driver', expected the number .*; leave --shard out"),
+        (one, RANDOM, Shard(0, 3), "which has one driver', expected the number .*; leave --shard out"),
         (three, RANDOM.but(seed=6), Shard(0, 3), "which contains another sweep"),
     ):
         with pytest.raises(UserError, match=words):

@@ -128,7 +128,7 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
         ({"replicates": 2}, r"replicates=2', expected the value 4"),
         ({"replicates": Sequential()}, "replicates=8..200"),
         ({"sampler": "random"}, "sampler=random"),
-        ({"workload": "formal_languages", "space": {}}, "workload=formal_languages"),
+        ({"workload": "formal_languages", "space": {}}, "of the workload formal_languages"),
     ],
 )
 def test_sweeps_that_are_not_one_are_refused(
@@ -181,7 +181,7 @@ def test_unfinished_and_merged_sweeps_are_refused(
     first, second = (each.place for each in sources)
     merged = merge_sweeps(tmp_path / "all", [first, second])
     other = finished(tmp_path / "other", [0.5])
-    with pytest.raises(UserError, match="merged for analysis"):
+    with pytest.raises(UserError, match="sweeps for analysis"):
         merge_sweeps(tmp_path / "more", [other.place, merged.place])
     with pytest.raises(UserError, match="expected different sweeps, each named once"):
         open_sweep(second, merged.place)
@@ -192,7 +192,7 @@ def test_unfinished_and_merged_sweeps_are_refused(
     with pytest.raises(UserError, match="a directory that contains no sweep yet"):
         merge_sweeps(tmp_path / "all", [first, second])
     sources[1].record_run(finished=False, seconds=1.0)
-    with pytest.raises(UserError, match=r"not finished.*attnsweep resume"):
+    with pytest.raises(UserError, match=r"unfinished.*attnsweep resume"):
         merge_sweeps(tmp_path / "more", [first, second])
     assert not (tmp_path / "more").exists()
 

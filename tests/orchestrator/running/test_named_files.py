@@ -50,7 +50,9 @@ def test_a_sweep_goes_on_with_the_files_that_it_began_with_alone(no_mlflow: None
     sha256 = hashlib.sha256(b"as it was").hexdigest()
     assert SweepDirectory.open(path).files == {str(notes): sha256}
     notes.write_text("changed")
-    with pytest.raises(UserError, match=f"got '{notes}, which has changed', expected the file .* {sha256[:12]}"):
+    with pytest.raises(
+        UserError, match=f"got 'the file {notes}, which has changed', expected the file .* {sha256[:12]}"
+    ):
         sweeps.resume(path)
     notes.unlink()
     with pytest.raises(
