@@ -121,10 +121,10 @@ def test_a_broken_row_is_refused(tmp_path: Path) -> None:
     group = '[[groups]]\nname = "g"\ncommand = "c"\nmeasured = "m"\nversions = "v"\n'
     row = '{{row="r", sentence="s", value={}, low=0, high=1, n=1, kind="estimate", seeds="0"}}'
     (tmp_path / "a.toml").write_text(f'page = "a.md"\n{group}claims = [{row.format(2)}]')
-    with pytest.raises(UserError, match="outside of"):
+    with pytest.raises(UserError, match="inside of its interval"):
         load_claims(tmp_path)
     (tmp_path / "a.toml").write_text(f'page = "a.md"\n{group}claims = [{row.format(0)}, {row.format(1)}]')
-    with pytest.raises(UserError, match="second claim g: r"):
+    with pytest.raises(UserError, match="second claim with the name g: r"):
         load_claims(tmp_path)
     (tmp_path / "a.toml").write_text('page = "a.md"\ngroups = []\n[[counted]]\nsentence = "{}"\nledgers = ["l"]')
     with pytest.raises(UserError, match="query"):

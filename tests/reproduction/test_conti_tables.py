@@ -97,11 +97,11 @@ def test_heads_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(
-        UserError, match=r"ATTNSWEEP_THESIS_HEADS: got None, expected the file .* take matrix_list.pkl of"
+        UserError, match=r"ATTNSWEEP_THESIS_HEADS: got None, expected the path of the file .* take matrix_list.pkl of"
     ):
         load_heads()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none.npy"))
-    with pytest.raises(UserError, match=r"none.npy', expected the file"):
+    with pytest.raises(UserError, match=r"none.npy', expected the path of the file"):
         load_heads()
 
 
@@ -109,7 +109,7 @@ def test_heads_of_another_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.save(tmp_path / "thesis_heads.npy", np.eye(3))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(UserError, match=r"got 'shape \(3, 3\)', expected shape \(8, 16, 16\)"):
+    with pytest.raises(UserError, match=r"got 'shape \(3, 3\)', expected an array of the shape \(8, 16, 16\)"):
         load_heads()
     Path("thesis_heads.npy").write_text("no array")
     with pytest.raises(UserError, match=r"numpy\.save"):

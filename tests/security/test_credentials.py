@@ -212,7 +212,9 @@ def test_mlflow_is_told_nothing_secret(tmp_path: Path, mlflow_uri: str, monkeypa
 @pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize("address", [f"ray://user:{SECRET}@127.0.0.1:1", f"user:{SECRET}@127.0.0.1:1"])
 def test_an_address_with_it_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match=r"--address: got '\.\.\.@127.0.0.1:1', expected auto, HOST:PORT") as refused:
+    with pytest.raises(
+        UserError, match=r"--address: got '\.\.\.@127.0.0.1:1', expected the address of a Ray cluster: auto, HOST:PORT"
+    ) as refused:
         connection(address).__enter__()
     assert SECRET not in str(refused.value)
 

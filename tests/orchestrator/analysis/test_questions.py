@@ -174,7 +174,7 @@ def test_onset_by_two_parameters_has_curves_medians_and_ratios(sweep: SweepData)
     high = ratios["n_categories", "8"].high
     assert high is not None
     assert high < 1
-    with pytest.raises(UserError, match="by: got None, expected a parameter"):
+    with pytest.raises(UserError, match="by: got None, expected the name of a parameter"):
         sweep.onset("solved").hazard_ratios()
 
 

@@ -127,7 +127,9 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     assert problems_of(found) == []
     (tmp_path / "study.db").write_bytes(b"")
     [problem] = problems_of(audit(directory.place))
-    assert problem.startswith("not checked: trials and trainings: the study: StorageInternalError: ")
+    assert problem.startswith(
+        "not checked: trials and trainings: the study: a study whose reading raises StorageInternalError: "
+    )
     assert (tmp_path / "study.db").read_bytes() == b""
     (tmp_path / "study.db").unlink()
     [problem] = problems_of(audit(directory.place))

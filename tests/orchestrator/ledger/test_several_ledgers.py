@@ -68,7 +68,10 @@ def test_curves_and_heads_say_which_sweep_they_are_of(roots: list[Path]) -> None
 def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
     with pytest.raises(UserError) as refused:
         _ask([roots[1], roots[0], roots[1]], "FROM trials")
-    assert str(refused.value) == "DIR: got 'the sweep languages twice', expected different sweeps; name each sweep once"
+    assert (
+        str(refused.value)
+        == "DIR: got 'the sweep languages, named twice', expected different sweeps; name each sweep once"
+    )
 
 
 def test_the_united_views_reach_no_file(roots: list[Path]) -> None:

@@ -84,7 +84,10 @@ def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_pa
 
 def test_a_folder_in_the_place_of_a_checkpoint_is_left_to_the_user(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINTS / "a-0123.parquet").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"/a-0123.parquet: got 'a folder', expected a file that .*; remove the folder"):
+    with pytest.raises(
+        UserError,
+        match=r"/a-0123.parquet: got 'a folder with the name of the file', expected a file that .*; remove the folder",
+    ):
         Checkpoints(LocalFolder(tmp_path)).load()
 
 

@@ -313,5 +313,7 @@ def test_a_journal_that_is_no_file_of_the_sweeps_own_is_not_written_to(tmp_path:
 def test_a_journal_damaged_in_the_middle_is_one_line_to_who_resumes(tmp_path: Path) -> None:
     directory, _, journal = _undisturbed("random")
     (tmp_path / STUDY_FILE).write_bytes(journal.replace(b"{", b"<", 5))
-    with pytest.raises(UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'line 1, which has changed since it was w"):
+    with pytest.raises(
+        UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'a journal whose line 1 has changed since it was w"
+    ):
         Study(directory.but(place=LocalFolder(tmp_path)))

@@ -65,7 +65,7 @@ def test_credentials_in_the_uri(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = _mistake([*words, f"s3://key:planted-secret@{BUCKET}/x"], monkeypatch, capsys)
-    assert f"got 's3://...@{BUCKET}/x', expected s3://BUCKET/PREFIX, without credentials" in error
+    assert f"got 's3://...@{BUCKET}/x', expected s3://BUCKET/PREFIX without credentials" in error
     assert list(tmp_path.iterdir()) == []
 
 

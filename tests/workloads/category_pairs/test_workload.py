@@ -137,5 +137,7 @@ def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str
 
 
 def test_softmax_over_categories_has_no_population_loss() -> None:
-    with pytest.raises(SpecError, match=r"expectation: got 'population', expected sampled .*set expectation=sampled"):
+    with pytest.raises(
+        SpecError, match=r"expectation: got 'population', expected expectation=sampled, .*set expectation=sampled"
+    ):
         defaults(WORKLOAD, variant="categories_only", attention_activation="softmax")

@@ -166,7 +166,7 @@ def test_a_shape_of_one_training_is_not_taken_for_all() -> None:
         return module
 
     with pytest.raises(
-        SpecError, match=r"weight of the module: got 'torch.Size\(\[2, 3\]\) in .*declare gain with static"
+        SpecError, match=r"weight of the module: got .the value torch.Size\(\[2, 3\]\) in .*declare gain with static"
     ):
         starting_state(AnyModule(build), lanes_of(*_trainings(3, 4)))
 

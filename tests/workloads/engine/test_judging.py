@@ -103,13 +103,16 @@ _EVIDENCE = Evidence(steps=np.arange(2), metrics={"eval_loss": np.ones((1, 2))},
 @pytest.mark.parametrize("label", ["won", "failed", "stuck"])
 def test_an_outcome_that_is_none_is_refused(label: str) -> None:
     workload = _judging(lambda _: Verdicts(outcome=np.array([["solved", label]]), detail=np.array([["", ""]])))
-    with pytest.raises(LabelError, match=f"an outcome of judge: got '{label}', expected solved, degenerate_zero, marg"):
+    with pytest.raises(
+        LabelError,
+        match=f"an outcome of judge: got '{label}', expected an outcome that the workload declares: solved",
+    ):
         judged(workload, defaults(workload), _EVIDENCE)
 
 
 def test_a_label_is_refused_whether_or_not_its_case_holds() -> None:
     workload = _judging(lambda _: Verdicts.first_of({"solved": YES, ("stuck", "mean"): np.zeros_like(YES)}))
-    with pytest.raises(LabelError, match="got 'stuck', expected solved"):
+    with pytest.raises(LabelError, match="got 'stuck', expected an outcome that the workload declares: solved"):
         judged(workload, defaults(workload), _EVIDENCE)
 
 
@@ -167,7 +170,7 @@ class ComplexMetric(CategoryPairs):
     [
         (
             Complex(),
-            r"eval_loss: got complex128 of shape \(\) for each training, expected one real number; .*\.abs\(\)",
+            r"eval_loss: got complex128 of shape \(\) .*, expected one real number per training; .*\.abs\(\)",
         ),
         (OneForEachPosition(), r"loss: got float32 of shape \(3,\) for each training, expected one .* with \.mean\(\)"),
         (ComplexMetric(), r"phase: got complex128 of shape \(\) for each training, expected one real number"),

@@ -139,7 +139,10 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
             lambda x: x * ELSEWHERE.exp(),
             r"it reads a tensor that is neither in the module nor in the batch \(.*ELSEWHERE.*\); make it a buffer",
         ),
-        (lambda x: x.sum() * torch.tensor([0.5] * 65), "a constant tensor of 65 numbers cannot be compiled; make it"),
+        (
+            lambda x: x.sum() * torch.tensor([0.5] * 65),
+            "a constant tensor of 65 numbers cannot be compiled; make the tensor a buffer",
+        ),
         (lambda x: x.sum().gather(0, torch.tensor(0)), "an entry of a tensor without axes"),
         (
             lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5),

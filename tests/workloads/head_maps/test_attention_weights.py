@@ -73,7 +73,8 @@ class Gated(nn.Module):
 def test_one_head_needs_no_axis_and_other_softmaxes_are_no_attention() -> None:
     assert attention_weights(OneHead(), X).shape == (1, 3, 1, TOKENS, TOKENS)
     with pytest.raises(
-        SpecError, match=r"^the attention of Gated: got 'no softmax of \(sequence, head, token, token\)"
+        SpecError,
+        match=r"^the attention of Gated: got 'a module that computes no softmax of the shape \(sequence, head",
     ):
         attention_weights(Gated(), X)
 

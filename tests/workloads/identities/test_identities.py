@@ -123,7 +123,7 @@ def test_parts_are_cut_as_tensors_are() -> None:
 
 def test_a_part_of_no_parameter_is_a_mistake_with_the_names_that_exist() -> None:
     with pytest.raises(
-        SpecError, match=r'identities: got .Part\("wieght"\)., expected a parameter .* did you mean weight'
+        SpecError, match=r'identities: got .Part\("wieght"\)., expected the name of a parameter .* did you mean weight'
     ):
         Part("wieght").T.of({"weight": torch.zeros(2, 2)})
 

@@ -283,5 +283,8 @@ def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--by: got 'layer_norm_eps', expected a parameter that varies within"):
         compare(*pair, by="layer_norm_eps")
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
-    with pytest.raises(UserError, match="B: got 'a sweep of translation', expected a sweep of category_pairs"):
+    with pytest.raises(
+        UserError,
+        match="B: got 'a sweep of the workload translation', expected a sweep of A's workload, category_pairs",
+    ):
         compare(pair[0], tmp_path / "t")
