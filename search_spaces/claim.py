@@ -99,12 +99,12 @@ class Claim(SpecModel):
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Returns whether the other claim states the same of the same trainings; wording and budget do not matter."""
+        """Returns whether another claim has the same groups and statements; sentence, source and budget may differ."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep stores it, with a user's file by name alone, because the code is stored too."""
+        """Returns the claim as a sweep stores it: a user's workload file, which the sweep copies, has no path."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
@@ -124,7 +124,10 @@ class Claim(SpecModel):
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
         if len(set(rows)) < len(rows):
             raise SpecError(
-                "groups", given="two with the same values", expected="groups that differ", fix="remove one of the two"
+                "groups",
+                given="two groups with the same values",
+                expected="groups that differ in a parameter",
+                fix="remove one of the two groups",
             )
         if len(names) > 1:
             return {", ".join(names): Zip(rows)}
@@ -144,7 +147,7 @@ def load_claim(path: Path) -> Claim:
     except (ValueError, TypeError) as error:
         # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
         raise UserError(
-            "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the file ({error})"
+            "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the syntax of the file ({error})"
         ) from error
     try:
         claim = Claim.model_validate_json(given)

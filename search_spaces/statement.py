@@ -46,7 +46,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether its parts fit together."""
+        """Whether the fields fit together; for example, only an event may have `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -84,7 +84,7 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Whether it is about medians of values, not of steps."""
+        """Whether the statement compares medians of a metric's values, rather than rates or medians of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property

@@ -82,7 +82,7 @@ def test_a_statement_that_trainings_cannot_decide_is_refused(text: str, said: st
     ("changes", "said"),
     [
         ({"groups": {"small": {"init_sigma": 0.1}, "large": {"n_steps": 9}}}, "the parameters of the other groups"),
-        ({"groups": {"small": {"init_sigma": 0.1}, "large": {"init_sigma": 0.1}}}, "two with the same values"),
+        ({"groups": {"small": {"init_sigma": 0.1}, "large": {"init_sigma": 0.1}}}, "two groups with the same values"),
         ({"budget": 31}, "at least batch=16 for each of the 2 groups"),
         ({"confidence": 1.0}, "confidence"),
         ({"bugdet": 31}, "did you mean budget?"),

@@ -86,11 +86,11 @@ def test_intervene_writes_the_text() -> None:
         ("scale 0 2 0..5", "expected freeze NAME A..B"),
         ("scale 0:0 1e999 0..5", "expected a scale with a finite factor"),
         ("kick 1e999 at 5", "expected a kick of a finite size"),
-        ("scale attention 2 3..11", r"expected steps within 0\.\.10"),
+        ("scale attention 2 3..11", r"expected an intervention within the training's steps 0\.\.10"),
         ("kick 0 at 5", "expected a kick of a size > 0"),
-        ("kick 0.1 at 10", r"expected steps within 0\.\.10, those of a training with n_steps=10"),
-        ("freeze query 3..11", r"expected steps within 0\.\.10"),
-        ("clamp 0:0 none 10..", r"expected steps within 0\.\.10"),
+        ("kick 0.1 at 10", r"expected an intervention within the training's steps 0\.\.10"),
+        ("freeze query 3..11", r"expected an intervention within the training's steps 0\.\.10"),
+        ("clamp 0:0 none 10..", r"expected an intervention within the training's steps 0\.\.10"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_sentence(text: str, message: str) -> None:
