@@ -207,7 +207,7 @@ def intervene(
     if kick is not None and at is not None:
         texts.append(f"kick {_digits(kick)} at {at}")
     n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
-    if len(texts) != 1 or n_given != 2:  # Each intervention takes two arguments, and clamps and scales `steps`.
+    if len(texts) != 1 or n_given != 2:  # `steps` is not counted
         raise SpecError(
             "intervene",
             given=f"{n_given} of parameter, freeze, head, clamp, scale, kick and at",
@@ -242,7 +242,7 @@ def _parsed(text: str) -> Intervention:
         return Freeze(match["parameter"], _steps(clean, match))
     if match := _CLAMP.fullmatch(clean):
         if match["pattern"] not in PATTERNS:
-            raise refused(match["pattern"], f"one of {', '.join(PATTERNS)}", "correct its name")
+            raise refused(match["pattern"], f"one of the patterns {', '.join(PATTERNS)}", "correct the pattern's name")
         return Clamp(int(match["layer"]), int(match["head"]), match["pattern"], _steps(clean, match))
     if match := _SCALE.fullmatch(clean):
         factor = _finite(clean, match["factor"], "a scale with a finite factor")
@@ -251,7 +251,7 @@ def _parsed(text: str) -> Intervention:
     if match := _KICK.fullmatch(clean):
         size = _finite(clean, match["size"], "a kick of a finite size")
         if not size:
-            raise refused(clean, "a kick of a size > 0", "remove it, or raise its size")
+            raise refused(clean, "a kick of a size > 0", "remove the kick, or raise its size")
         return Kick(size, int(match["step"]))
     raise refused(clean or text, _FORMS, 'such as "freeze attention.query 0..500; kick 0.1 at 300"')
 
@@ -259,14 +259,16 @@ def _parsed(text: str) -> Intervention:
 def _finite(text: str, digits: str, expected: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise refused(text, expected, "lower the number")
+        raise refused(text, expected, "write a smaller number")
     return number
 
 
 def _steps(text: str, match: re.Match[str]) -> Steps:
     start, until = int(match["start"]), None if match["until"] is None else int(match["until"])
     if until is not None and until <= start:
-        raise refused(text, "steps A..B with A < B, or A.. up to the end", "exchange the two, or remove it")
+        raise refused(
+            text, "steps A..B with A < B, or A.. up to the end", "exchange A and B, or remove the intervention"
+        )
     return Steps(start, until)
 
 

@@ -81,7 +81,7 @@ def test_intervene_writes_the_text() -> None:
         ),
         ("freeze query", "expected freeze NAME A..B"),
         ("freeze query 5..5", r"expected steps A\.\.B with A < B"),
-        ("clamp 0:0 previous 0..5", "expected one of previous_token, uniform, none, self, next_token"),
+        ("clamp 0:0 previous 0..5", "expected one of the patterns previous_token, uniform, none, self, next_token"),
         ("scale 0:0 -2 0..5", "expected freeze NAME A..B"),
         ("scale 0 2 0..5", "expected freeze NAME A..B"),
         ("scale 0:0 1e999 0..5", "expected a scale with a finite factor"),

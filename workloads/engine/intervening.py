@@ -67,7 +67,7 @@ def _check_name(freeze: Freeze, names: Sequence[str]) -> None:
 def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
     layers: list[Any] = list(_attention_layers(module).values())
     if not layers:
-        raise refused(intervention, "a model whose attention is attnsweep.Attention", "remove it")
+        raise refused(intervention, "a model whose attention is attnsweep.Attention", "remove the intervention")
     number, head = intervention.layer, intervention.head
     if number is not None and head is not None:
         if number >= len(layers) or head >= layers[number].n_heads:
