@@ -62,7 +62,10 @@ class Claim(SpecModel):
             raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
         for group in sorted({*self.groups} - used):
             raise SpecError(
-                f"groups.{group}", given="no statement about it", expected="at least one", fix="remove the group"
+                f"groups.{group}",
+                given="no statement about this group",
+                expected="at least one statement",
+                fix="remove the group",
             )
         return self
 

@@ -144,7 +144,9 @@ def _check(statement: Statement) -> None:
     if not all(quantity.is_fitting for quantity in quantities):
         raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
-        raise SpecError("states", given=text, expected="a bound of the rate between 0 and 1", fix="correct the number")
+        raise SpecError(
+            "states", given=text, expected="a rate compared with a number between 0 and 1", fix="correct the number"
+        )
 
 
 def _refused(text: str) -> SpecError:

@@ -227,14 +227,14 @@ class Source:
             raise UserError(
                 "TRAINING_ID",
                 given=f"{self.name}, which failed",
-                expected="a training that was trained",
+                expected="a training that did not fail",
                 fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
             )
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
                 given=f"{self.name}, trained with lbfgs, which searches along lines of one fixed loss",
-                expected="an optimizer that takes one step after the other",
+                expected="a training with a step-by-step optimizer: sgd, adam or adamw",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
@@ -244,7 +244,7 @@ class Source:
                 "--at",
                 given=step,
                 expected=f"0..{self.n_steps - 1}: {self.name} ended at step {self.n_steps} ({self.row['outcome']})",
-                fix="choose a step before its end",
+                fix="choose a step before the training's end",
             )
         if self.change != "kick" and not self._draws_anew(step):
             missing = {
@@ -254,7 +254,7 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"something that is drawn anew; {self.name} draws {missing[self.change]}",
+                expected=f"random draws of this kind after the step; {self.name} draws {missing[self.change]}",
                 fix="--redraw kick" if self.change == "data" else "--redraw data, or kick",
             )
 

@@ -294,7 +294,7 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         (["0/0", "--at", "8"], "--at: got 8, expected 0..7: 0/0 ended at step 8"),
         (
             ["0/0", "--at", "3"],
-            "--redraw: got 'data at step 3', expected something that is drawn anew; 0/0 draws no data",
+            "--redraw: got 'data at step 3', expected random draws of this kind after the step; 0/0 draws no data",
         ),
         (["0/0", "--at", "3", "--redraw", "noise"], "0/0 draws no dropout masks after it; --redraw data, or kick"),
         (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a number above 0"),
@@ -318,5 +318,5 @@ def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_pat
     with pytest.raises(UserError, match="0/0, trained with lbfgs, which searches along lines of one fixed loss"):
         fork(lines, "0/0", step=1)
     edit_row(lines, "trainings", 1, outcome="failed")
-    with pytest.raises(UserError, match="0/1, which failed', expected a training that was trained"):
+    with pytest.raises(UserError, match="0/1, which failed', expected a training that did not fail"):
         fork(lines, "0/1", step=1)
