@@ -66,9 +66,9 @@ class Claim(SpecModel):
         for group in sorted({*self.groups} - used):
             raise SpecError(
                 f"groups.{group}",
-                given="a group without a statement",
-                expected="at least one statement about each group",
-                fix="remove the group, or add a statement",
+                given="no statement about this group",
+                expected="at least one statement",
+                fix="remove the group",
             )
         return self
 
@@ -105,14 +105,12 @@ class Claim(SpecModel):
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Returns whether another claim states the same about the same trainings. Wording and budget do not matter."""
+        """Returns whether another claim has the same groups and statements; sentence, source and budget may differ."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim in the form that a sweep stores. A user's file keeps only its name, because its code is
-        stored too.
-        """
+        """Returns the claim as a sweep stores it: a user's workload file, which the sweep copies, has no path."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
@@ -136,8 +134,8 @@ class Claim(SpecModel):
             raise SpecError(
                 "groups",
                 given="two groups with the same values",
-                expected="groups with different values",
-                fix="remove one of the groups",
+                expected="groups that differ in a parameter",
+                fix="remove one of the two groups",
             )
         if len(names) > 1:
             return {", ".join(names): Zip(rows)}
@@ -157,7 +155,7 @@ def load_claim(path: Path) -> Claim:
     except (ValueError, TypeError) as error:
         # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
         raise UserError(
-            "CLAIM", given=str(path), expected="a YAML file with a claim", fix=f"correct the file ({error})"
+            "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the syntax of the file ({error})"
         ) from error
     try:
         claim = Claim.model_validate_json(given)

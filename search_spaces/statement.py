@@ -46,7 +46,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields fit together: some of them apply to rates alone, or to one kind of `what`."""
+        """Whether the fields fit together; for example, only an event may have `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -84,7 +84,7 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Whether the statement compares medians of measured values, not of steps."""
+        """Whether the statement compares medians of a metric's values, rather than rates or medians of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
@@ -144,7 +144,9 @@ def _check(statement: Statement) -> None:
     if not all(quantity.is_fitting for quantity in quantities):
         raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
-        raise SpecError("states", given=text, expected="a bound of the rate between 0 and 1", fix="correct the number")
+        raise SpecError(
+            "states", given=text, expected="a rate compared with a number between 0 and 1", fix="correct the number"
+        )
 
 
 def _refused(text: str) -> SpecError:

@@ -1,4 +1,4 @@
-"""Interventions: what is done to a training while it runs, written as the text of its parameter `intervention`.
+"""Interventions: changes to a training while it runs, written as the text of its parameter `intervention`.
 
 Example: `freeze attention.query 0..500; clamp 1:0 previous_token 0..; scale 0:0 2 100..300; kick 0.1 at 300`. The steps
 A..B include A and exclude B; A.. goes on to the end. This module does not import PyTorch.
@@ -63,8 +63,9 @@ class Freeze:
     """Keeps parameters from moving.
 
     Attributes:
-        parameter: Part of their names, from dot to dot: `attention.query` matches `blocks.0.attention.query.weight`.
-        steps: The updates that leave them where they are. The averages of the optimizer go on.
+        parameter: Part of the parameters' names, from dot to dot: `attention.query` matches
+            `blocks.0.attention.query.weight`.
+        steps: The updates that leave the parameters unchanged. The averages of the optimizer are still updated.
     """
 
     parameter: str
@@ -85,7 +86,7 @@ class Clamp:
     Attributes:
         layer, head: The numbers of the head, as in the ledger's table `heads`.
         pattern: A name among `PATTERNS`.
-        steps: The steps at which the clamp holds, for updates and for probes.
+        steps: The steps at which the clamp applies, in updates and in probes (measurements).
     """
 
     layer: int
@@ -104,7 +105,7 @@ class Scale:
     Attributes:
         layer, head: The numbers of the head; `None` for all heads of all layers.
         factor: The factor of the logits. Several scales of one head multiply.
-        steps: The steps at which the scale holds, for updates and for probes.
+        steps: The steps at which the factor applies, in updates and in probes (measurements).
     """
 
     layer: int | None
@@ -123,7 +124,7 @@ class Kick:
 
     Attributes:
         size: The norm of the noise, relative to the norm of the parameters.
-        step: The noise is added right before this step, after the probe there.
+        step: The noise is added right before this step, after a probe (measurement) at the step.
     """
 
     size: float
@@ -138,7 +139,7 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses a text into its interventions, in the order of the text; null has none.
+    """Parses the value of the parameter `intervention` into a list of interventions in their order; null gives none.
 
     Raises:
         SpecError: If the text does not follow the grammar.
@@ -147,10 +148,10 @@ def interventions_of(text: str | None) -> tuple[Intervention, ...]:
 
 
 def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
-    """Checks that interventions fit the length of a training, and its optimizer.
+    """Checks that interventions lie within the steps of a training and work with its optimizer.
 
     Raises:
-        SpecError: If they do not.
+        SpecError: If an intervention lies beyond `n_steps`, or the optimizer is L-BFGS.
     """
     interventions = interventions_of(text)
     if interventions and optimizer == "lbfgs":
@@ -167,8 +168,8 @@ def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
             raise SpecError(
                 "intervention",
                 given=str(intervention),
-                expected=f"steps within 0..{n_steps}, those of a training with n_steps={n_steps}",
-                fix="lower its steps, or raise n_steps",
+                expected=f"an intervention within the training's steps 0..{n_steps}",
+                fix="lower the steps of the intervention, or raise n_steps",
             )
 
 
@@ -191,10 +192,10 @@ def intervene(
         clamp: The pattern that the attention of `head` is fixed to.
         scale: The factor of the logits of `head`.
         steps: The steps at which `clamp` or `scale` holds: from the first to before the second, `None` for the end.
-        kick, at: The size of a kick relative to the parameters' norm, and its step.
+        kick, at: The size of a kick relative to the parameters' norm, and the step of the kick.
 
     Raises:
-        SpecError: If the arguments are not those of one valid intervention.
+        SpecError: If the arguments do not describe exactly one valid intervention.
     """
     texts = []
     if parameter is not None and freeze is not None:
@@ -206,12 +207,12 @@ def intervene(
     if kick is not None and at is not None:
         texts.append(f"kick {_digits(kick)} at {at}")
     n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
-    if len(texts) != 1 or n_given != 2:  # Each intervention takes two arguments, and clamps and scales `steps`.
+    if len(texts) != 1 or n_given != 2:  # `steps` is not counted
         raise SpecError(
             "intervene",
             given=f"{n_given} of parameter, freeze, head, clamp, scale, kick and at",
             expected="one pair: parameter and freeze, head and clamp, head and scale, or kick and at",
-            fix='join several with "; ".join([...])',
+            fix='write one intervention per call, and join the texts with "; ".join([...])',
         )
     (intervention,) = interventions_of(texts[0])
     return str(intervention)
@@ -223,7 +224,7 @@ def pattern_number(pattern: str) -> int:
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """Returns the steps before which an intervention begins, ends or kicks."""
+    """Returns the steps right before which an intervention begins or ends, or adds a kick."""
     steps: set[int] = set()
     for intervention in interventions:
         ends = (
@@ -241,7 +242,7 @@ def _parsed(text: str) -> Intervention:
         return Freeze(match["parameter"], _steps(clean, match))
     if match := _CLAMP.fullmatch(clean):
         if match["pattern"] not in PATTERNS:
-            raise refused(match["pattern"], f"one of {', '.join(PATTERNS)}", "correct its name")
+            raise refused(match["pattern"], f"one of the patterns {', '.join(PATTERNS)}", "correct the pattern's name")
         return Clamp(int(match["layer"]), int(match["head"]), match["pattern"], _steps(clean, match))
     if match := _SCALE.fullmatch(clean):
         factor = _finite(clean, match["factor"], "a scale with a finite factor")
@@ -250,7 +251,7 @@ def _parsed(text: str) -> Intervention:
     if match := _KICK.fullmatch(clean):
         size = _finite(clean, match["size"], "a kick of a finite size")
         if not size:
-            raise refused(clean, "a kick of a size > 0", "remove it, or raise its size")
+            raise refused(clean, "a kick of a size > 0", "remove the kick, or raise its size")
         return Kick(size, int(match["step"]))
     raise refused(clean or text, _FORMS, 'such as "freeze attention.query 0..500; kick 0.1 at 300"')
 
@@ -258,14 +259,16 @@ def _parsed(text: str) -> Intervention:
 def _finite(text: str, digits: str, expected: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise refused(text, expected, "lower the number")
+        raise refused(text, expected, "write a smaller number")
     return number
 
 
 def _steps(text: str, match: re.Match[str]) -> Steps:
     start, until = int(match["start"]), None if match["until"] is None else int(match["until"])
     if until is not None and until <= start:
-        raise refused(text, "steps A..B with A < B, or A.. up to the end", "exchange the two, or remove it")
+        raise refused(
+            text, "steps A..B with A < B, or A.. up to the end", "exchange A and B, or remove the intervention"
+        )
     return Steps(start, until)
 
 
@@ -274,5 +277,5 @@ def _digits(number: float) -> str:
 
 
 def refused(given: object, expected: str, fix: str) -> SpecError:
-    """Makes the error for an intervention that cannot be done."""
+    """Builds the error for an intervention that is not valid, or that the model does not support."""
     return SpecError(INTERVENTION, given=str(given), expected=expected, fix=fix)

@@ -1,7 +1,7 @@
-"""How much of an outcome is decided at a step: the share of its variance that lies between trainings' states.
+"""How much of an outcome is decided at a step: the share of the outcome's variance that lies between trainings' states.
 
 A training's committor q is the chance that it ends with the outcome, given its state at the step. Over the trainings of
-one configuration its mean is p, the outcome's rate. If the state decides nothing, every q is p; if it decides
+one configuration the mean of q is p, the outcome's rate. If the state decides nothing, every q is p; if it decides
 everything, every q is 0 or 1. The share decided is Var(q) / (p (1 - p)), the correlation between the outcomes of two
 continuations of one training.
 
@@ -52,7 +52,7 @@ def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
 
     Args:
         k: (R,) continuations of each training that have the outcome.
-        n: (R,) its continuations, at least 2.
+        n: (R,) all continuations of each training, at least 2.
     """
     k_R, n_R = np.asarray(k, np.float64), np.asarray(n, np.float64)
     assert len(k_R) > 1
@@ -71,7 +71,7 @@ def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
 
 
 def _drawn(q_R: NDArray[np.float64], open_R: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(D,) the share with random weights on the trainings, uniform over all that sum to 1."""
+    """Returns the share decided for D draws of random weights on the trainings; the weights sum to 1."""
     weights_DR = np.random.default_rng(0).standard_exponential((_N_DRAWS, len(q_R)))
     weights_DR /= weights_DR.sum(axis=1, keepdims=True)
     p_D = weights_DR @ q_R

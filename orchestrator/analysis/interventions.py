@@ -86,7 +86,7 @@ class InterventionRatios(Answer):
         return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for each goal and intervention: `ratio` with its 95% interval `low` to `high`."""
+        """Returns a table with a row for each goal and intervention: `ratio` and its 95% interval `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
         columns |= dict.fromkeys(numbers, int)
@@ -94,9 +94,10 @@ class InterventionRatios(Answer):
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Reads the ratios of the outcome `solved` and of the levels, events and roles that a training of a pair reached.
+    """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without.
 
-    The answer has no ratios if the ledger has no pairs.
+    Goals are the outcome `solved` and the reference levels of the loss, events and roles that a training of a pair
+    reached. The result has no ratios if the ledger has no pairs.
     """
     pairs = _read_pairs(connection)
     ratios = [
@@ -111,7 +112,7 @@ def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> 
 def paired_ratio(
     what: str, intervention: str, of_with: NDArray[np.int64], of_without: NDArray[np.int64]
 ) -> InterventionRatio:
-    """Estimates the hazard ratio from pairs.
+    """Estimates the hazard ratio from pairs of trainings with and without an intervention.
 
     Args:
         of_with, of_without: (N, 3) for the training with the intervention and the one without: whether it is known, the
@@ -183,6 +184,6 @@ def _at(
     step: NDArray[np.int64],
     came: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Looks up the trainings at `places`: (N, 3) whether it is known, the step, whether the goal was reached."""
+    """Looks up the trainings at `places`. Returns (N, 3): is the end known, the step, was the goal reached there."""
     row = {place: (1, onset, has) for place, onset, has in zip(trainings, step.tolist(), came.tolist(), strict=True)}
     return np.array([row.get(place, (0, 0, 0)) for place in places], np.int64)

@@ -18,7 +18,7 @@ _SITE_ONLY = ("index", "changelog")
 
 
 def page_names() -> list[str]:
-    """Returns the names of all pages, for a shell's completion."""
+    """Returns the names of all documentation pages, which the shell offers as completions."""
     return sorted(_pages())
 
 
@@ -92,8 +92,7 @@ def _show(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    # The pager `less` gets the options that Git gives it: it shows colours, and it exits at once if the text fits on
-    # the screen.
+    # Git's default options for `less`: colours pass, and `less` exits at once if the text fits on the screen.
     os.environ.setdefault("LESS", "FRX")
     console = Console()
     with console.pager(styles=True):

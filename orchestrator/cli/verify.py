@@ -1,4 +1,4 @@
-"""The command that decides claims. Fast to import: it loads its libraries when it runs."""
+"""`attnsweep verify`, the command that decides claims. It imports heavy libraries only when it runs."""
 
 import json
 from pathlib import Path
@@ -90,7 +90,7 @@ def _decided(
     is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trusted)
-    # Ray is not started in advance, because a claim that is already decided does not need it.
+    # Ray is not started before the claim is read, because a claim that is already decided does not need Ray.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide
 

@@ -1,8 +1,8 @@
-"""A recorded training, replayed to a step and continued from there many times, each time with other draws or a kick.
+"""Replays a recorded training to a step and continues it from there many times, each time with other draws or a kick.
 
 All continuations share the training's state at the step: parameters, buffers, the optimizer's averages, records, the
-task and the held-out data. They differ in the draws after it, or in the kick. Continuation 0 is the training itself,
-which must end as recorded.
+task and the held-out data. They differ in the random numbers drawn after the step, or in the kick (noise added once to
+the parameters). Continuation 0 is the training itself, which must end as recorded.
 """
 
 import platform
@@ -58,8 +58,8 @@ class Continued:
     """Continuations of a training from one step.
 
     Attributes:
-        rows: Their rows as in a ledger; `replicate` is the number of the continuation.
-        difference: Empty, or what in the training itself, continuation 0, ends otherwise than recorded.
+        rows: The continuations' rows as in a ledger; `replicate` is the number of the continuation.
+        difference: How the end of continuation 0, the training itself, differs from the record; empty if it does not.
     """
 
     rows: Rows
@@ -71,7 +71,7 @@ class Origin(Record):
     """The training that is continued.
 
     Attributes:
-        sweep, training_id, trial, replicate: Its columns of the ledger.
+        sweep, training_id, trial, replicate: The training's columns in the ledger.
         recorded: The outcome with which it ended.
         n_steps: The number of steps that it took.
     """
@@ -137,7 +137,7 @@ class Source:
 
     @property
     def outcomes(self) -> Mapping[str, Outcome]:
-        """The outcomes that the workload declares beside those of all workloads."""
+        """The outcomes that this workload declares in addition to those that all workloads have."""
         return self._workload.outcomes
 
     @property
@@ -156,10 +156,10 @@ class Source:
         return float(self.row["train_seconds"] or 0.0) * share / max(self.n_steps, 1)
 
     def states(self, steps: Sequence[int]) -> dict[int, Checkpoint]:
-        """The training's checkpoint at each of these steps, all from one replay.
+        """Replays the training once and returns its checkpoint at each of `steps`.
 
         Raises:
-            UserError: For a step at or beyond the training's end, or from which on nothing is drawn.
+            UserError: If a step is at or beyond the training's end, or if no random numbers are drawn after it.
         """
         for step in steps:
             self._check_step(step)
@@ -191,13 +191,13 @@ class Source:
         return Continued(rows=rows, difference=self._difference(packs[0]) if 0 in numbers else "")
 
     def weights(self, states: Mapping[int, Checkpoint], step: int) -> State:
-        """The training's own parameters at a step of `states`, by name, on the CPU."""
+        """Returns the training's own parameters at a step of `states`, by name, on the CPU."""
         pack = self._begun(states, step, range(1))
         return {name: value[0].cpu() for name, value in pack.parameters.items()}
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """A block that trains with the settings of a trainer; errors of the training become one sentence.
+        """Context in which the recorded training is trained again; turns errors of the training into one sentence.
 
         Raises:
             PoolError: If this machine cannot compile the program that trained the row.
@@ -226,15 +226,15 @@ class Source:
         if self.row["outcome"] == "failed":
             raise UserError(
                 "TRAINING_ID",
-                given=f"the training {self.name}, which failed with an error",
+                given=f"{self.name}, which failed",
                 expected="a training that did not fail",
-                fix='list the trainings with: attnsweep query DIR "select training_id, outcome from trainings"',
+                fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
             )
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"the training {self.name} with lbfgs, whose line searches need the same loss throughout",
-                expected="a training whose optimizer takes one step after the other",
+                given=f"{self.name}, trained with lbfgs, which searches along lines of one fixed loss",
+                expected="a training with a step-by-step optimizer: sgd, adam or adamw",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
@@ -243,8 +243,7 @@ class Source:
             raise UserError(
                 "--at",
                 given=step,
-                expected=f"a step from 0 to {self.n_steps - 1}, because the training {self.name} ended at step"
-                f" {self.n_steps}",
+                expected=f"0..{self.n_steps - 1}: {self.name} ended at step {self.n_steps} ({self.row['outcome']})",
                 fix="choose a step before the training's end",
             )
         if self.change != "kick" and not self._draws_anew(step):
@@ -255,15 +254,15 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"random numbers that can be drawn anew, but the training {self.name} draws"
-                f" {missing[self.change]}",
-                fix="use --redraw kick" if self.change == "data" else "use --redraw data or --redraw kick",
+                expected=f"random draws of this kind after the step; {self.name} draws {missing[self.change]}",
+                fix="--redraw kick" if self.change == "data" else "--redraw data, or kick",
             )
 
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The last batch is tested as well: a pass over the data that has begun may draw nothing anew, a later pass may.
+        # The last batch is checked too, because the order of a pass over the data is drawn when the pass begins: the
+        # rest of the current pass draws nothing, but a later pass does.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)
@@ -300,9 +299,9 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Kicks all continuations but number 0, and returns the steps at which a law says that they leave the start.
+        """Kicks all continuations but number 0, and returns the steps at which they are predicted to leave the start.
 
-        Without a law a step is NaN: see `predicted_escapes`.
+        The step is NaN where no law predicts it: see `predicted_escapes`.
         """
         seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
         is_kicked = np.flatnonzero(np.array(numbers))
@@ -321,5 +320,6 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """The seed of a continuation: the same at every step, so that two steps differ by the training's state alone."""
+    """Returns the seed of a continuation. It does not depend on the step from which the continuation begins, so that
+    results at two steps differ by the training's state alone."""
     return generator_seed(of_training, f"fork/{number}")

@@ -39,8 +39,8 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         A line of Python that loads the module.
 
     Raises:
-        UserError: As `trained_module`; or if an intervention holds heads at that step, the other library has no such
-            module, a library is not installed, or the folder cannot be written.
+        UserError: As `trained_module`; or if an intervention clamps or scales heads at that step, the other library has
+            no such module, a library is not installed, or the folder cannot be written.
     """
     write = _WRITERS[to]
     for module, extra in _NEEDS[to]:
@@ -51,21 +51,21 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
 
 
 def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None:
-    """Refuses a training in which an intervention holds heads at the step: other libraries cannot hold them."""
+    """Raises if an intervention fixes or scales attention heads at the step: other libraries cannot do this."""
     ledger = Ledger(directory.place)
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step
     if row["n_steps"] is None or at > row["n_steps"]:
-        # `trained_module` refuses it.
+        # `trained_module` raises the error for an unknown training or step.
         return
     interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
     held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]
     if held:
         raise UserError(
             "TRAINING_ID",
-            given=f"{name}, in which '{'; '.join(held)}' holds at step {at}",
-            expected="a training whose heads compute their own attention then: other libraries cannot hold them",
-            fix="choose a step outside with --step, or take open_sweep(...).module(...), which holds them",
+            given=f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}",
+            expected="a training without such an intervention then: other libraries cannot clamp or scale heads",
+            fix="choose another step with --step, or use open_sweep(...).module(...), which applies the intervention",
         )
 
 

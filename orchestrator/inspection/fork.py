@@ -1,4 +1,4 @@
-"""The committor of a training at a step: how its continuations from there end, each with its own draws."""
+"""Estimates a training's committor at a step, the chance of each outcome, from many continuations from that step."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +40,11 @@ class Fork(Answer, Record):
         size: The size of the kick, relative to the root mean square of each parameter tensor; `None` without a kick.
         n: The number of continuations.
         shares: The number that ended with each outcome, with Wilson's 95% interval; the most frequent first.
-        difference: Empty, or what in the training itself, continued with its own draws, ends otherwise than recorded.
-        notes: Reasons why its last digits may differ here from those recorded.
+        difference: How the training itself, continued with its own draws, differs at its end from the record; empty if
+            it does not.
+        notes: Reasons why the training's last digits may differ on this machine from those recorded.
         trainings: The continuations as rows of a ledger's `trainings`. `replicate` is the continuation's number, from
-            1; `predicted_escape_step` is that of the kicked weights, null without a law or a kick.
+            1; `predicted_escape_step` is predicted from the kicked weights, null without a law or a kick.
         curves: The continuations' rows of `curves`.
     """
 
@@ -70,16 +71,16 @@ class Fork(Answer, Record):
     curves: pa.Table = field(compare=False)
 
     def rate(self, outcome: str) -> Rate:
-        """The share of continuations with an outcome, 0 of `n` if none had it."""
+        """Returns the share of continuations that ended with an outcome; 0 of `n` if none did."""
         rates = {share.outcome: share.rate for share in self.shares}
         return rates.get(outcome) or binomial_rate(0, self.n)
 
     def to_arrow(self) -> pa.Table:
-        """A row for each outcome."""
+        """Returns a table with a row for each outcome: how many continuations ended with it."""
         return table({"outcome": str, **RATE_COLUMNS}, [(share.outcome, *share.rate.row) for share in self.shares])
 
     def print(self, console: Console) -> None:
-        """Prints how the continuations ended."""
+        """Prints how many continuations ended with each outcome, with intervals."""
         for line in (self._heading(), *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("outcome", "of", "share (95% interval)", box=None, header_style="bold")
@@ -136,7 +137,7 @@ def forks(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Fork]:
-    """Forks a training at several steps, which takes one replay for all of them.
+    """Forks a training at several steps, with a single replay of the training for all of them.
 
     Args:
         steps: The steps from which continuations begin.

@@ -1,4 +1,4 @@
-"""A sweep opened for analysis, whose trainings can also be opened as modules."""
+"""A sweep opened for analysis, whose trainings can also be loaded as modules, forked and trained again."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -47,7 +47,7 @@ class OpenedSweep(SweepData):
         redraw: Literal["data", "noise", "kick"] = "data",
         size: float = 0.01,
     ) -> "Fork":
-        """Continues one training from a step many times: P(outcome | its state there).
+        """Continues one training from a step many times, which estimates P(outcome | the training's state there).
 
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
@@ -55,7 +55,7 @@ class OpenedSweep(SweepData):
             n: The number of continuations.
             redraw: What differs in them: `data`, the data drawn after the step; `noise`, the dropout masks; `kick`,
                 normal noise that is added once to the parameters, for problems that draw nothing.
-            size: Of the kick, relative to the root mean square of each parameter tensor.
+            size: The size of the kick, relative to the root mean square of each parameter tensor.
 
         Raises:
             UserError: If there is no such training or step, it failed, nothing is drawn that could be drawn anew, or
@@ -75,7 +75,8 @@ class OpenedSweep(SweepData):
         outcome: str | None = None,
         size: float = 0.01,
     ) -> "Sealing":
-        """Finds the step from which on one training ends as it did with a chance of at least 0.9.
+        """Finds the step at which a training's fate is sealed: continued from there, it ends with the same outcome with
+        a chance of at least 0.9.
 
         Args:
             training, redraw, size: As `fork` takes them.
@@ -100,7 +101,7 @@ class OpenedSweep(SweepData):
         redraw: Literal["data", "noise", "kick"] = "data",
         size: float = 0.01,
     ) -> "Committors":
-        """Forks all trainings of a trial at some steps: how much of an outcome do their states decide?
+        """Forks all trainings of a trial at some steps, to estimate how much of an outcome their states decide.
 
         Args:
             trial: The trial: trainings of one configuration with different seeds.

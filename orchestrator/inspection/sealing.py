@@ -1,5 +1,6 @@
-"""The step at which a training's fate is sealed: from there on it ends as it ended, or on its side of an outcome, with
-a chance of at least 0.9. The step is found by bisection of the training's probes.
+"""Finds the step at which a training's fate is sealed: continued from there, it ends with the same outcome (or again
+with, or without, one named outcome) with a chance of at least 0.9. The step is found by bisection over the training's
+probes, the steps at which it was measured.
 
 At each probe continuations are trained, 24 at a time, until an anytime-valid interval of the committor lies on one
 side of 0.9. The interval's error rate is shared among the probes that a bisection can visit, so all verdicts together
@@ -38,8 +39,8 @@ class Visit(Record):
     """A step at which continuations were trained.
 
     Attributes:
-        step: The step from which they began.
-        rate: The number that shares the training's fate, with an anytime-valid interval.
+        step: The step from which the continuations began.
+        rate: The share of continuations that ended like the training, with an anytime-valid interval.
     """
 
     json_keys = ("step", "**rate", "verdict")
@@ -49,7 +50,7 @@ class Visit(Record):
 
     @property
     def verdict(self) -> Verdict:
-        """`sealed` or `open` where the interval lies above or below 0.9."""
+        """`sealed` if the interval lies above 0.9, `open` if it lies below, else `undecided`."""
         assert self.rate.interval is not None
         _, low, high = self.rate.interval
         if low >= SEALED_AT:
@@ -89,12 +90,12 @@ class Sealing(Answer, Record):
 
     @property
     def sealed_at(self) -> int:
-        """The first step shown to be sealed: at the latest the training's end."""
+        """The first step from which the fate was shown to be sealed; at the latest the training's end."""
         return min((visit.step for visit in self.visits if visit.verdict == "sealed"), default=self.origin.n_steps)
 
     @property
     def open_at(self) -> int | None:
-        """The last step shown to be open; `None` if there is none."""
+        """The last step at which the fate was shown to be open; `None` if it was open at no visited step."""
         return max((visit.step for visit in self.visits if visit.verdict == "open"), default=None)
 
     @property
@@ -103,12 +104,12 @@ class Sealing(Answer, Record):
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:
-        """A row for each visited step."""
+        """Returns a table with a row for each visited step: the continuations that ended like the training."""
         rows = [(visit.step, *visit.rate.row, visit.verdict) for visit in self.visits]
         return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
 
     def print(self, console: Console) -> None:
-        """Prints the visited steps and the verdict."""
+        """Prints each visited step with its verdict, and the step at which the fate was sealed."""
         for line in (f"{self.origin}; continuations with {DRAWS[self.redraw]}", *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("from step", self.fate, "share (anytime interval)", "", box=None, header_style="bold")
@@ -186,14 +187,14 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
-    """Refuses a name that is no outcome of a workload.
+    """Checks that a name is an outcome of a workload.
 
     Args:
         outcome: The name.
-        own: The outcomes that the workload declares beside those of all workloads.
+        own: The outcomes that the workload declares in addition to those of all workloads.
 
     Raises:
-        UserError: For another name.
+        UserError: If the name is no outcome of the workload.
     """
     known = [*with_own(own)]
     if outcome not in known:

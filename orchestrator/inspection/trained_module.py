@@ -1,4 +1,4 @@
-"""The module of a recorded training, with the parameters and buffers of its end or of a step, ready to be called."""
+"""Loads a recorded training as a callable module, with the parameters and buffers of its end or of another step."""
 
 import logging
 from collections.abc import Mapping
@@ -46,8 +46,8 @@ class TrainedModule:
 def trained_module(directory: SweepDirectory, name: str, step: int | None = None) -> TrainedModule:
     """Returns the trained module of a training, at its end or after a given number of steps.
 
-    Weights that were not kept, or are of a step, come from training it again to its end. A warning is logged if it then
-    ends otherwise than recorded.
+    If the weights were not kept, or if a step is given, the training is trained again to its end. A warning is logged
+    if the training then ends otherwise than recorded.
 
     Args:
         directory: The sweep.
@@ -79,11 +79,11 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Gives a module the values of a state, in their types. Tied parameters stay tied."""
+    """Loads a state (tensors by name) into a module, in the state's dtypes. Tied parameters stay tied."""
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        # The state may have a buffer for a clamped head, which the module lacks once the clamp has ended.
+        # The state may have a buffer for a clamped attention head. A module built for a step after the clamp lacks it.
         if name in tensors:
             tensors[name].data = value
 

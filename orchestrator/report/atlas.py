@@ -1,4 +1,4 @@
-"""The page about many sweeps and claims: one HTML file that loads nothing, written from ledgers alone."""
+"""The atlas, a page about many sweeps and claims: one self-contained HTML file, written from their ledgers alone."""
 
 import importlib.metadata
 import json
@@ -40,10 +40,10 @@ class AtlasSweep:
 
     Attributes:
         directory: The sweep.
-        n_trials, n_trainings: What its ledger has.
-        outcomes: The share of each outcome.
+        n_trials, n_trainings: The numbers of trials and trainings in the sweep's ledger.
+        outcomes: The share of trainings with each outcome.
         stuck: The stuck rate.
-        verdict: What its trainings say of its claim; `None` for a sweep without one, or without a training.
+        verdict: The verdict on the sweep's claim; `None` for a sweep without a claim or without a training.
     """
 
     directory: SweepDirectory
@@ -55,17 +55,17 @@ class AtlasSweep:
 
     @property
     def workload(self) -> str:
-        """Its workload; of a user's, the name alone."""
+        """The name of the sweep's workload; for a user's workload without the path of its file."""
         return self.directory.spec.workload.rpartition("/")[2]
 
     @property
     def space(self) -> dict[str, str]:
-        """What it varies: the values or the range of each parameter."""
+        """The values or the range of each parameter that the sweep varies."""
         spec = self.directory.spec
         return {name: _in_words(each) for name, each in {**spec.varied(), **spec.conditional()}.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns the sweep as values that JSON can hold, for `attnsweep atlas --json`."""
         return {
             "sweep": self.directory.sweep,
             "place": str(self.directory.place),
@@ -80,7 +80,7 @@ class AtlasSweep:
 
 
 def _in_words(dimension: Varied | Conditional | Scalar) -> str:
-    """`0.0001 to 3`, or the values of a choice."""
+    """Formats a range as `0.0001 to 3`, and a choice as its values."""
     if isinstance(dimension, Conditional):
         return f"{_in_words(dimension.then)}, by {dimension.on}"
     if isinstance(dimension, Categorical):
@@ -91,14 +91,14 @@ def _in_words(dimension: Varied | Conditional | Scalar) -> str:
 
 
 def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], object]) -> list[AtlasSweep]:
-    """The sweeps in these directories and below them, by workload and name.
+    """Reads the sweeps in these directories and below them, sorted by workload and name.
 
     Args:
-        places: Sweep directories, or folders with some below them.
-        pass_over: Is told of folders that cannot be read.
+        places: Sweep directories, or folders with sweep directories below them.
+        pass_over: Is called for each folder that cannot be read.
 
     Raises:
-        UserError: If there is no sweep in one of them, or one that cannot be read.
+        UserError: If one of `places` contains no sweep, or a sweep cannot be read.
     """
     found: dict[str, AtlasSweep] = {}
     for place in places:
@@ -107,7 +107,7 @@ def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], objec
             raise UserError(
                 "DIR",
                 given=str(place),
-                expected="a sweep directory, or a folder with some below it",
+                expected="a sweep directory, or a folder with sweep directories below it",
                 fix="check the path",
             )
         found |= {str(each): _read(SweepDirectory.open(each)) for each in below if str(each) not in found}
@@ -134,7 +134,7 @@ def _read(directory: SweepDirectory) -> AtlasSweep:
 
 
 def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
-    """Writes the page atomically.
+    """Writes the atlas as one HTML file, atomically.
 
     Raises:
         UserError: If the file cannot be written.
@@ -149,7 +149,7 @@ def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
         version=importlib.metadata.version("attnsweep"),
         report_of=lambda each: _link(each.directory.place, REPORT_FILE, out),
         page_of=lambda each: _link(each.directory.place, VERDICT_PAGE, out),
-        badge=lambda verdict: Markup(badge_svg(verdict)),  # Our own drawing, which escapes its texts.
+        badge=lambda verdict: Markup(badge_svg(verdict)),  # `badge_svg` has already escaped the texts in its SVG.
         said=said,
     )
     with writing_file(out) as temporary:
@@ -157,7 +157,7 @@ def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
 
 
 def _link(place: Place, name: str, out: Path) -> str | None:
-    """The way from the page to a file of a sweep's directory; `None` where there is none."""
+    """Returns the relative link from the page to a file in a sweep's directory; `None` if there is no such file."""
     if not isinstance(place, LocalFolder) or not (place.path / name).is_file():
         return None
     return quote(os.path.relpath(place.path / name, out.resolve().parent))

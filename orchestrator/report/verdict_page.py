@@ -1,4 +1,4 @@
-"""The page about a claim's verdict, and a badge: two files that load nothing from elsewhere."""
+"""Writes the HTML page about a claim's verdict and an SVG badge; both are self-contained."""
 
 from functools import cache
 from xml.sax.saxutils import escape
@@ -16,7 +16,7 @@ _CHARACTER_PIXELS, _MARGIN_PIXELS = 7, 14
 
 
 def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
-    """Writes the page and the badge into a claim's sweep directory."""
+    """Writes the page and the badge of a claim's verdict into the folder `report` of the claim's sweep directory."""
     badge = badge_svg(verdict)
     page = _template().render(
         verdict=verdict,
@@ -48,7 +48,7 @@ def badge_svg(verdict: Verdict) -> str:
 
 
 def _versions(directory: SweepDirectory) -> str:
-    """Lists the package versions of the last environment that trained."""
+    """Formats the package versions of the environment in which the claim's latest trainings ran."""
     latest = [*directory.environments.values()][-1:]
     return ", ".join(f"{name} {version}" for environment in latest for name, version in environment.versions.items())
 

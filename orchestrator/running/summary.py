@@ -30,7 +30,7 @@ _TABLES = ("trainings", "curves", "heads")
 
 
 def how_to_continue(directory: SweepDirectory) -> str:
-    """Returns the line that is printed for an interrupted sweep."""
+    """Returns a message for an interrupted sweep, with the command that continues it."""
     command = "resume" if directory.claim is None else "verify"
     return f"interrupted; continue with: attnsweep {command} {as_argument(directory.place)}"
 

@@ -1,7 +1,7 @@
-"""`attnsweep verify`: seeds for a claim's groups, batch by batch, until the evidence decides or the budget is spent.
+"""Runs `attnsweep verify`: trains a claim's groups, batch by batch, until the evidence decides or the budget is spent.
 
-A claim is one ordinary sweep, with a trial for each group. Each batch is one run of it, and each further one adds
-replicates; so what is said of interrupted and resumed sweeps, audits and replays holds for claims.
+A claim is one ordinary sweep, with a trial for each group. Each batch is one run of the sweep, and each further batch
+adds replicates. Claims can therefore be interrupted, resumed, audited and replayed like other sweeps.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class Verified:
-    """How far a claim has come.
+    """The verdict on a claim after a run of `attnsweep verify`.
 
     Attributes:
-        directory: Its sweep.
-        verdict: The verdict by what is there.
-        summary: Of the last batch that this run trained; `None` if nothing was to be trained.
+        directory: The claim's sweep directory.
+        verdict: The verdict from the trainings recorded so far.
+        summary: The summary of the last batch that this run trained; `None` if nothing had to be trained.
     """
 
     directory: SweepDirectory
@@ -40,8 +40,8 @@ def begin(claim: Claim, where: PlaceName, resources: Resources, console: Console
     """Trains a new claim's first batch.
 
     Raises:
-        UserError: If the claim is not one about its workload, or as `run_sweep` does. Nothing has been written.
-        PoolError, SweepError: As `run_sweep` does.
+        UserError: If the claim does not fit its workload, or as in `run_sweep`. Nothing has been written then.
+        PoolError, SweepError: As in `run_sweep`.
     """
     check_claim(claim)
     return run_sweep(claim.sweep(), where, resources, console, annotation=Annotation(claim=claim.stored()))
@@ -56,21 +56,22 @@ def decide(
     budget: int | None = None,
     latest: Summary | None = None,
 ) -> Verified:
-    """Goes on with a claim until it is decided, its budget is spent, the user stops it or the self-check fails.
+    """Trains further batches until a claim is decided, its budget is spent, the user stops or the self-check fails.
 
-    The budget is no part of what is tested, so it may be another each time.
+    The verdict's error rate does not depend on the budget, so each call may give another budget.
 
     Args:
         where: The sweep directory that `begin` has made.
         resources, console: As for `resume_sweep`.
-        claim: As the user gives it again; its budget counts. Then another process that holds the sweep is waited for,
-            as it may be a predecessor that was killed: a scheduler repeats the command.
-        budget: In place of the claim's.
-        latest: Of the batch that was just trained.
+        claim: The claim, if the user names its file again; its budget then replaces the stored one. In this case the
+            call waits for another process that holds the sweep's lock: a scheduler that repeats a command may do so
+            before the lock of the killed process expires.
+        budget: A budget that replaces the claim's own.
+        latest: The summary of the batch that was just trained.
 
     Raises:
-        UserError: If there is no claim in it, or another one; or as `resume_sweep` does.
-        PoolError, SweepError: As `resume_sweep` does.
+        UserError: If the directory has no claim, or another claim than `claim`; or as in `resume_sweep`.
+        PoolError, SweepError: As in `resume_sweep`.
     """
     patience = 0.0 if claim is None else PREDECESSOR_SECONDS
     while True:
@@ -95,17 +96,17 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     if stored is None:
         raise UserError(
             "CLAIM",
-            given=f"the directory {directory.place} of a sweep without a claim",
+            given=f"{directory.place}, a sweep without a claim",
             expected="a directory that `attnsweep verify` has made, or the file of a claim",
-            fix="write the claim to a file, as docs/verify.md describes",
+            fix="write a claim's file, as docs/verify.md describes, and give its path",
         )
     if given is None:
         return stored
     if not stored.says_the_same(given):
         raise UserError(
             "--dir",
-            given=f"the directory {directory.place}, which contains another claim: {stored.claim}",
-            expected="a new directory, or a claim with unchanged groups, statements, batch, confidence and seed",
-            fix="choose another --dir, or leave out the claim's file to continue the claim in the directory",
+            given=f"{directory.place}, which holds another claim: {stored.claim}",
+            expected="a new directory, or this claim: groups, statements, batch, confidence and seed as they were",
+            fix="choose another --dir; or give the directory in place of the claim's file to continue the stored claim",
         )
     return given

@@ -1,9 +1,9 @@
-"""docs/forks.md: the committor at the border of the zero, predicted by the escape law, beside continuations.
+"""Study of docs/forks.md: committors near the zero, predicted from the escape law and measured by continuations.
 
 System P stays at the zero q = 0, v = 0 until its unstable modes have grown, so a training whose number of steps is near
 its escape time is on the border of two outcomes. Its continuations are kicked: normal noise is added once, at step 0 or
-later, and moves the amplitudes of the modes. From the training's state alone the law predicts how often a kicked
-training is still at the zero when its steps are over: its committor, without training anything.
+later, and moves the amplitudes of the modes. From the training's state alone the law predicts the committor, the share
+of kicked trainings that are still at the zero after their last step. This takes no training.
 
 Two laws are held against continuations:
 
@@ -61,7 +61,7 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """Trainings of system P whose number of steps ends near their escape from the zero of the gradient.
+    """A configuration of system P whose trainings end near the step at which they leave the zero.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
@@ -70,9 +70,9 @@ class Border:
         law: What predicts: `linear`, P(`degenerate_zero`); or `column`, whether `predicted_escape_step` is after the
             last step, where the loss is still within 1% of that of the start.
         n_replicates: The number of seeds that are trained.
-        around, within: Continued are trainings whose own `predicted_escape_step` is `around`, give or take `within`.
-        n_rows: The number of these, evenly spaced in the order of their predicted steps.
-        steps: The steps from which they are continued.
+        around, within: Trainings are continued if their own `predicted_escape_step` is `around`, give or take `within`.
+        n_rows: The number of continued trainings, evenly spaced in the order of their predicted steps.
+        steps: The steps from which these trainings are continued.
         sizes: Sizes of kicks, relative to the root mean square of each tensor.
         n: The number of continuations of each training from each step by each size.
     """
@@ -92,7 +92,7 @@ class Border:
     n: int
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains the trainings to be forked, of a single configuration."""
+        """The sweep of one configuration that trains the trainings of this border."""
         values: dict[str, Value] = {
             "qk": self.form,
             "init_sigma": self.init_sigma,
@@ -150,9 +150,9 @@ class Cell:
         escape: Its own predicted escape step, without a kick, minus the border's `around`.
         step, size: The step from which continuations begin, and the size of their kicks.
         n: The number of continuations.
-        k: How many of them are still at the zero at their last step.
+        k: The number of continuations that are still at the zero at their last step.
         predicted: The committor by the law, if trainings leave as many steps later than it says as `DELAYS` has.
-        n_wrong: How many of them do not end as `predicted_escape_step` says; `None` for the linear law.
+        n_wrong: The number of continuations that do not end as `predicted_escape_step` says; `None` for the linear law.
     """
 
     replicate: int
@@ -166,12 +166,12 @@ class Cell:
 
     @property
     def committor(self) -> float:
-        """The committor that the law predicts, without a delay."""
+        """The committor that the law itself predicts, without a delay."""
         return float(self.predicted[_NO_DELAY])
 
     @property
     def excess(self) -> Floats:
-        """The measured committor minus the predicted one, for each delay."""
+        """The measured committor minus the predicted committor, for each delay in `DELAYS`."""
         return self.k / self.n - self.predicted
 
 
@@ -182,7 +182,7 @@ class LinearLaw:
     Attributes:
         rates: (F,) lambda of each mode; unstable ones are positive.
         modes: (F, F) the modes as rows, as `coordinates` measures them.
-        learning_rate: That of the descent.
+        learning_rate: The learning rate of gradient descent.
     """
 
     rates: Floats
@@ -195,11 +195,11 @@ class LinearLaw:
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
-        """Returns whether trainings are labelled `degenerate_zero` after `n_steps` steps, (L,) bool.
+        """Returns (L,) whether each training would be labelled `degenerate_zero` after `n_steps` steps.
 
         Args:
-            start_LF: Their four numbers at the beginning.
-            rest_L: The squared norm of all other parts of their weights, which do not move.
+            start_LF: The four numbers (`coordinates`) of each training at the beginning.
+            rest_L: The squared norm of all other parts of each training's weights, which do not move.
             n_steps: The number of steps.
         """
         amplitude_LF = start_LF @ self.modes.T * (1 + self.learning_rate * self.rates) ** n_steps
@@ -210,21 +210,19 @@ class LinearLaw:
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
     def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
-        """Returns the probability of `degenerate_zero` after a kick and each of some numbers of steps, fractions
-        allowed.
-        """
+        """Returns P(`degenerate_zero` after `n_steps`) of kicked weights; `n_steps` may be fractional."""
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])
         noise_LF = np.random.default_rng(0).standard_normal((_N_DRAWS, 4))
         rest = float(q_MK.square().sum() + v_NN.square().sum()) - float((own_F**2).sum())
-        # The kick moves the other parts too, each by its own normal number: only their number counts.
+        # The kick also adds independent normal noise to the other weights; only their number enters here.
         rest += size**2 * (rms_F[0] ** 2 * (q_MK.numel() - 2) + rms_F[2] ** 2 * (v_NN.numel() - 2))
         kicked_LF, rest_L = own_F + size * rms_F * noise_LF, np.full(_N_DRAWS, rest)
         return np.array([self.is_at_zero(kicked_LF, rest_L, n).mean() for n in n_steps])
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
-    """Forks trainings that are about to escape the zero, and compares their committors with predicted ones."""
+    """Forks trainings near their escape from the zero, and compares measured committors with predicted ones."""
     cells: dict[str, list[Cell]] = {}
     for border in borders:
         spec = border.spec(seed)
@@ -296,7 +294,7 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
 
 
 def _over_trainings(cells: Iterable[Cell]) -> Floats:
-    """Returns the mean excess of each training, measured minus predicted committor, (training, delay)."""
+    """Averages the excess over the cells of each training: (training, delay)."""
     of_training: dict[int, list[Floats]] = {}
     for cell in cells:
         of_training.setdefault(cell.replicate, []).append(cell.excess)
@@ -304,13 +302,13 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
 
 
 def delay_of(excess: Floats) -> tuple[float, float, float]:
-    """Returns the delay at which the mean excess is 0, and the delays at which an end of its 95% interval is 0.
+    """Returns the delay at which the mean excess is 0, and the delays at which each end of its 95% interval is 0.
 
     Args:
         excess: (training, delay) measured minus predicted committors.
     """
     mean, low, high = np.array([mean_interval(of_delay.tolist()) for of_delay in excess.T]).T
-    # The later trainings leave, the more are predicted to stay: the excess falls with the delay.
+    # A longer delay raises the predicted committor, so the excess (measured minus predicted) falls with the delay.
     delay, least, most = (float(np.interp(0.0, -each, DELAYS)) for each in (mean, low, high))
     return delay, least, most
 
@@ -331,14 +329,14 @@ def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[s
 
 
 def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
-    """Formats the mean difference with its interval over trainings, and the mean predicted and measured committors."""
+    """Formats the mean of measured minus predicted with its interval over trainings, and both mean committors."""
     mean, low, high = mean_interval(_over_trainings(cells)[:, _NO_DELAY].tolist())
     predicted, measured = np.mean([(cell.committor, cell.k / cell.n) for cell in cells], axis=0)
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]", f"{predicted:.3f}", f"{measured:.3f}"
 
 
 def _figure(cells: Mapping[str, Sequence[Cell]]) -> Figure:
-    """Draws measured against predicted committors: a panel for each border, a colour for each size of kick."""
+    """Draws measured against predicted committors, a panel for each border, a colour for each size of kick."""
     figure = Figure(figsize=(3.2 * len(cells), 3.2), layout="constrained", dpi=150)
     for panel, (name, of_border) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells.items(), strict=True):
         panel.plot([0, 1], [0, 1], color="0.7", linewidth=0.8)

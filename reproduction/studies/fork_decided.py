@@ -1,7 +1,7 @@
-"""docs/forks.md: when the outcome of a training is decided, and by what: its initialization, or the data it sees later.
+"""Study of docs/forks.md: is a training's outcome decided by its initialization or by later data, and when?
 
 All trainings of one configuration are continued from several steps, with other data after the step or, where a problem
-draws nothing after its start, with a kick. The shares of outcomes that their states decide: `share_decided`.
+draws nothing after its start, with a kick. `share_decided` estimates how much of the outcome the states decide.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class Case:
         sweep: The shipped sweep.
         values: The parameters that make it one configuration, `n_steps` among them.
         replicates: The number of trainings.
-        steps: The steps from which they are continued.
+        steps: The steps from which the trainings are continued.
         n: The number of continuations of each training from each step.
         redraw: What differs in continuations.
         size: The size of kicks.
@@ -65,7 +65,7 @@ class Case:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of each training that is not solved earlier."""
+        """The number of steps of each training; a training that is solved ends sooner."""
         return int(self.values["n_steps"] or 0)
 
     @property
@@ -144,7 +144,7 @@ _DRAWN = ("induction", "FIRST")
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[Case] = CASES) -> Comparison:
-    """Forks all trainings of some configurations at several steps, and draws the committors of the continuations."""
+    """Forks all trainings of several configurations at several steps, and reports how much is decided at each step."""
     found: list[tuple[Case, Committors]] = []
     for case in cases:
         sweep = swept(case.folder, directory, console, changed=case.spec(seed), local=True)
@@ -199,7 +199,8 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws the committors of all trainings by step for two cases, and the decided share of outcomes for more cases."""
+    """Draws the committors of all trainings of two cases against the step, and the shares decided of the cases with
+    `redraw="data"`."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
@@ -216,7 +217,7 @@ def _figure(found: Found) -> Figure:
 
 
 def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
-    """Draws the committor of each training by step as a line, which ends at the training's own outcome."""
+    """Draws the committor of each training as a line that ends at 1 if the training was solved, else at 0."""
     of_training: dict[int, list[Committor]] = {}
     for committor in answer.committors:
         of_training.setdefault(committor.replicate, []).append(committor)
@@ -233,12 +234,12 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """Draws which share of the outcome is decided at each step, with intervals."""
+    """Draws the share decided at each step with its interval."""
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])
     bounds = np.array([[each.low, each.high] for _, each in shares]).reshape(-1, 2).T
-    # Beside each other where two cases have the same step.
+    # Cases are shifted sideways, so that intervals of two cases at the same step do not overlap.
     x = np.array([step for step, _ in shares]) + 0.012 * number
     panel.errorbar(
         x,

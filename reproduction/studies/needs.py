@@ -1,4 +1,4 @@
-"""docs/interventions.md: how much sooner or later trainings reach things with an intervention than without it."""
+"""Study of docs/interventions.md: how much sooner or later trainings reach a goal with an intervention than without."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -25,8 +25,8 @@ def compare(title: str, shown: Sequence[str], sweep: SweepDirectory, directory: 
     """Reads the hazard ratios of a finished sweep over `intervention`.
 
     Args:
-        title: The subject.
-        shown: What is shown of all that trainings reach, by the names of `InterventionRatio.what`.
+        title: The subject, the title of the table.
+        shown: The goals that the table shows, by their names in `InterventionRatio.what`.
         sweep: The finished sweep.
         directory: Not written to: there is no figure.
     """

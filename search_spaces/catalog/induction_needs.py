@@ -1,4 +1,4 @@
-"""What do induction heads need? The same seeds with and without clamped heads, frozen parameters and a kick."""
+"""What do induction heads need? Trains the same seeds with and without clamped heads, frozen parameters and a kick."""
 
 from attnsweep.search_spaces import Categorical, Sweep
 

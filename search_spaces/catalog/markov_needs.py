@@ -1,4 +1,4 @@
-"""What do statistical induction heads need? The same seeds with and without clamped, scaled and frozen attention."""
+"""What do statistical induction heads need? Trains the same seeds with attention clamped, scaled, frozen or free."""
 
 from attnsweep.search_spaces import Categorical, Sweep
 

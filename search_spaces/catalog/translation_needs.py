@@ -1,4 +1,4 @@
-"""What do the heads of translators need? The same seeds with and without clamped heads, a freeze and a scale."""
+"""What do translators' heads need? Trains the same seeds with and without clamped, frozen and scaled attention."""
 
 from attnsweep.search_spaces import Categorical, Sweep
 

@@ -66,7 +66,7 @@ def test_a_statement_may_be_about_roles_and_about_what_was_measured_at_the_end()
         ("rate(role positional before syntactic, small) < 0.3", "A < B or A > B"),
         ("median(value loss, small) < median(solved, large)", "not a rate and a median"),
         ("0 * rate(solved, small) < rate(solved, large)", "A < B or A > B"),
-        ("rate(solved, small) < 1.2", "a bound of the rate between 0 and 1"),
+        ("rate(solved, small) < 1.2", "a rate compared with a number between 0 and 1"),
         ("rate(solved, small) < rate(stuck, small)", "two different groups"),
         ("rate(solved, smal) < 0.5", "did you mean small?"),
         ("rate(solved, small) < 0.5", "groups.large"),

@@ -327,5 +327,7 @@ def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:
     parameters = load_workload("gpt").parameters
     sweep = Sweep(name="s", workload="gpt", space=space, trials=4)
     check_sweep(sweep, parameters)
-    with pytest.raises(SpecError, match=r"kick 0\.1 at 30', expected steps within 0\.\.10, those of a training"):
+    with pytest.raises(
+        SpecError, match=r"kick 0\.1 at 30', expected an intervention within the training's steps 0\.\.10"
+    ):
         check_sweep(sweep.fix({"n_steps": 10}), parameters)

@@ -1,7 +1,7 @@
 """Parts of transformers for workloads, yours included: attention, layers, a block, masks and positions.
 
-The layers are ordinary `nn.Module`s of ONE training, which the engine stacks. Values that may differ between trainings
-of one program (epsilon, the scale of the logits) are buffers.
+The layers are ordinary `nn.Module`s of ONE training; the engine of a sweep stacks those of many trainings. Values that
+may differ between trainings of one program (epsilon, the scale of the logits) are buffers.
 """
 
 from attnsweep.workloads.attention.attention import Attention

@@ -77,8 +77,8 @@ class Attention(HoldableHeads):
 
         Args:
             asking_BQD: The tokens from which queries are computed.
-            key_BHKC, value_BHKE: The results of `keys` and `values` on the tokens that are read.
-            sight: The keys that the queries see.
+            key_BHKC, value_BHKE: The results of `keys` and `values` on the tokens that are attended to.
+            sight: The attention mask: which keys each query sees.
 
         Returns:
             The output (B, Q, D) at the tokens `asking_BQD`, and the attention weights (B, H, Q, K).
@@ -89,21 +89,21 @@ class Attention(HoldableHeads):
         return self.out(mixed_BQD), weight_BHQK
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """Computes the queries (B, H, Q, C) of tokens, times all factors of the logits."""
+        """Computes the queries (B, H, Q, C) of tokens, multiplied by the scale and the factors of the logits."""
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads))
 
     def factor(self, sight: Sight) -> Tensor:
-        """Returns the factor (B, Q, 1) of the logits that `attention_scale` names."""
+        """Returns the factor (B, Q, 1) of each query's logits, which `attention_scale` selects."""
         return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
 
     def keys(self, x_BKD: Tensor) -> Tensor:
-        """Returns the keys (B, H, K, C) of the tokens that are read."""
+        """Returns the keys (B, H, K, C) of the tokens that are attended to."""
         if self.key is None:
             return x_BKD.unsqueeze(1).expand(-1, self._n_heads, -1, -1)
         return by_head(self.key(x_BKD), self._n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
-        """Returns the values (B, H, K, E) of the tokens that are read."""
+        """Returns the values (B, H, K, E) of the tokens that are attended to."""
         return by_head(self.value(x_BKD), self._n_heads)
 
 

@@ -49,6 +49,6 @@ class TransformerBlock(nn.Module):
         return self.finished(x_BTD + attended_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """Applies the feed-forward part to the residual stream (B, T, D) that the attention has been added to."""
+        """Applies LayerNorm and feed-forward network to the residual stream (B, T, D) after the attention."""
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

@@ -12,7 +12,7 @@ from attnsweep.workloads.interventions import BY_POSITION, CLAMP, LOGIT_FACTOR, 
 
 
 class HoldableHeads(nn.Module):
-    """An attention layer whose heads can be clamped and scaled.
+    """An attention layer whose heads can be clamped (to a fixed attention pattern) and scaled (in their logits).
 
     A subclass multiplies its queries by `scaled`, and takes its weights from `attended` or `clamped`.
 

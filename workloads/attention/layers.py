@@ -1,7 +1,7 @@
 """Layers of transformers that are built without random numbers: the engine draws their parameters from its streams.
 
-They are subclasses of PyTorch's layers where there is one, with the same names and orientation: the weight of a linear
-layer is (out, in). With `init_sigma` null the engine initializes them like PyTorch's layers.
+Linear layers and embeddings are subclasses of PyTorch's, with the same parameter names and orientation: the weight of a
+linear layer is (out, in). With `init_sigma` null the engine initializes all layers like PyTorch's.
 
 Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
 """
@@ -31,7 +31,7 @@ _VECTORS = 32
 
 
 class Linear(nn.Linear, DrawnByEngine):
-    """An `nn.Linear` that is built with zeros. The engine draws its initial parameters."""
+    """An `nn.Linear` whose parameters are zeros until the engine of the sweep draws their initial values."""
 
     def reset_parameters(self) -> None:
         for value in self.parameters():
@@ -64,14 +64,14 @@ class LowRankLinear(Linear):
 
 
 class MakesLinear(Protocol):
-    """The type of functions and classes that make a linear layer, such as `Linear`."""
+    """The type of a factory of linear layers: a function or class such as `Linear`."""
 
     def __call__(self, in_features: int, out_features: int) -> nn.Module:
         """Makes a layer from (..., in_features) to (..., out_features)."""
 
 
 class Embedding(nn.Embedding, DrawnByEngine):
-    """An `nn.Embedding` that is built with zeros. The engine draws its initial parameters."""
+    """An `nn.Embedding` whose weights are zeros until the engine of the sweep draws their initial values."""
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)

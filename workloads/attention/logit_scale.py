@@ -1,4 +1,5 @@
-"""Factors of attention logits, by the name in `attention_scale`. One of them depends on the number of keys."""
+"""Factors of attention logits, selected by the parameter `attention_scale`. `log_n_inv_sqrt_d` depends on the number of
+keys."""
 
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class LogitScale:
 
 
 def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """Builds the factor of a name among `ATTENTION_SCALES`; d is the number of channels of a head's key.
+    """Builds the factor of the logits for a name in `ATTENTION_SCALES`; d is the number of channels of a head's key.
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.

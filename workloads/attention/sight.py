@@ -42,6 +42,6 @@ class Sight:
 
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
-        """Makes the mask by which all tokens see all tokens. The argument is that of `causal`."""
+        """Makes the mask with which every token sees all tokens. `like` is as in `causal`."""
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)

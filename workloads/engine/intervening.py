@@ -1,9 +1,9 @@
-"""Carries out the interventions of the trainings of a pack, between two steps.
+"""Carries out the interventions of the trainings of a pack (trainings computed together) between two steps.
 
 Axes: L lane, n place in a row, H head.
 
-A step reads masks, clamps and logit factors like any tensor of a lane, so trainings with and without interventions
-share a program. Interventions that no training of a pack has are left out of its program.
+A training step reads masks, clamps and logit factors from tensors with one row per training. Trainings with and without
+interventions can therefore share a program. Kinds of interventions that no training of a pack has are left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,9 +38,10 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers for clamps and logit factors to the attention layers in which a training clamps or scales a head.
+    """Adds buffers for clamps and logit factors to the attention layers in which some training of a pack clamps or
+    scales a head.
 
-    All modules get the same buffers.
+    The modules of all trainings get the same buffers.
 
     Raises:
         SpecError: If a model does not have the head, its layer cannot take the pattern, or no parameter has the name
@@ -66,7 +67,7 @@ def _check_name(freeze: Freeze, names: Sequence[str]) -> None:
 def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
     layers: list[Any] = list(_attention_layers(module).values())
     if not layers:
-        raise refused(intervention, "a model whose attention is attnsweep.Attention", "remove it")
+        raise refused(intervention, "a model whose attention is attnsweep.Attention", "remove the intervention")
     number, head = intervention.layer, intervention.head
     if number is not None and head is not None:
         if number >= len(layers) or head >= layers[number].n_heads:
@@ -85,7 +86,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copies to a module the buffers of a state in which a head is clamped or scaled."""
+    """Copies the buffers that clamp or scale heads from a state into a module."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))
@@ -111,11 +112,11 @@ class Interventions:
         self.hold(state, lanes, 0)
 
     def next_after(self, step: int, until: int) -> int:
-        """Returns the first step after `step` at which an intervention begins, ends or kicks; at most `until`."""
+        """Returns the first step after `step` at which an intervention begins, ends or adds a kick; at most `until`."""
         return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Carries out the interventions that are due right before a step is taken."""
+        """Carries out the interventions that are due right before the training step at `step`."""
         self.hold(state, lanes, step)
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):
@@ -124,7 +125,7 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Sets the masks, clamps and logit factors of all lanes to those of a step."""
+        """Sets the masks, clamps and logit factors of all lanes to their values at a step."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
@@ -165,7 +166,7 @@ class Interventions:
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """Returns the mask (L, n) of the numbers that are not frozen at a step."""
+    """Returns the mask (L, n) that is true where a parameter value is not frozen at a step."""
     frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
     moves = {}
     for name, value in state.parameters.items():
@@ -175,13 +176,13 @@ def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to a lane. `size` is the norm of the noise divided by that of the lane's parameters."""
+    """Adds noise to one lane's parameters. `size` is the norm of the noise over the norm of the parameters."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
         for name, value in state.parameters.items()
     }
-    # The norms are those of one row, because a sum over several rows may add in another order.
+    # Norms are computed row by row, because a batched sum may add in another order and differ in the last bits.
     noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants
@@ -190,7 +191,7 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the rows by a copy, so that captured steps, which work on memory of their own, load the state again."""
+    """Replaces the rows by a copy. Captured steps work on memory of their own; the new tensor makes them load it."""
     state.rows = state.rows.clone()
 
 

@@ -38,16 +38,16 @@ def predicted_escapes(
 
     The step is NaN without a law, and infinite where the law says that the start is never left.
 
-    There is a law for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or
-    intervention) on a loss that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A
-    prediction depends on the training's parameters and seed alone.
+    The law holds for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or intervention)
+    on a loss that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A prediction depends
+    on the training's parameters and seed alone.
 
     Args:
         workload: The problem.
         trainings: The trainings, of one shape.
         buffers: The buffers of the trainings, (L, ...) by name, if they are known.
-        weights: Weights (L, ...) by name in the place of those of the start, such as those after some steps. The law
-            then begins there, and steps are counted from there; the loss to fall below is still that of the start.
+        weights: Weights (L, ...) by name that replace the start's, such as the weights after some steps. The law then
+            begins at these weights, and steps are counted from there; the loss must still fall below the start's loss.
     """
     steps = np.full(len(trainings), np.nan)
     chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]
@@ -56,7 +56,7 @@ def predicted_escapes(
     try:
         exact = [in_float64(trainings[lane]) for lane in chosen]
         scaled, n_weights = _scaled_by_sigma(workload, exact[0])
-    except Exception:  # noqa: BLE001  # A user's code may fail in float64, which must not fail the training.
+    except Exception:  # noqa: BLE001  # A user's code may fail in float64; the training itself must go on.
         return steps
     n_at_once = max(min(_MOST_LANES, _MOST_NUMBERS // n_weights), 1)
     for first in range(0, len(exact), n_at_once):
@@ -132,7 +132,7 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects some of the trainings, because following the flow takes hundreds of gradients of each training."""
+        """Selects some trainings, so that the costly gradient flow is followed only for the trainings that need it."""
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)
@@ -148,8 +148,7 @@ class _NearStart:
         nodes, weights = spectrum(product, delta)
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # If the learning rate is too large for a positive curvature, the training is unstable and the law does not
-        # hold.
+        # The law needs a stable training: the learning rate must not be too large for a positive curvature.
         is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 

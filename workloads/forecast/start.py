@@ -1,5 +1,4 @@
-"""The start of trainings in float64: the weights, the gradient of the first loss, and which weights scale with
-init_sigma.
+"""The initial weights of trainings in float64, the gradient of the first loss, and which weights scale with init_sigma.
 
 Axes: L lane, n place in a row of all weights.
 """
@@ -38,7 +37,7 @@ class Start:
 
     Args:
         workload: The problem.
-        trainings: One per lane, of one shape, in float64.
+        trainings: One training per lane, all of the same shape, in float64.
         buffers: The buffers of the trainings, (L, ...) by name, if they are known; other tensors in it are ignored. By
             default the workload draws them.
 
@@ -64,7 +63,7 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """The same trainings and their first loss, with other weights (L, ...) by name."""
+        """Returns a copy of this start with the same first loss but other weights, (L, ...) by name."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved
@@ -74,11 +73,11 @@ class Start:
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """Returns all weights at the start, (L, n), with the weights of the given names multiplied by `factor`."""
+        """Returns all weights at the start, (L, n); those listed in `names` are multiplied by `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the losses (L,) and gradients (L, n) at the weights `rows` (L, n)."""
+        """Returns the first step's losses (L,) and gradients (L, n) at the weights `rows` (L, n)."""
         leaf = rows.detach().requires_grad_()
         loss = self._loss(self._layout.views(leaf), self._buffers, self._batch)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
@@ -104,8 +103,8 @@ def scale_with_sigma(large: State, small: State) -> list[str]:
         if torch.equal(value, small[name]):
             continue
         if not torch.allclose(value, RATIO * small[name], rtol=_ROUNDING, atol=0.0):
-            raise NotAScaleFamilyError(f"the parameter {name} does not start in proportion to init_sigma")
+            raise NotAScaleFamilyError(f"the initial values of parameter {name} are not proportional to init_sigma")
         names.append(name)
     if not names:
-        raise NotAScaleFamilyError("no parameter of the module starts in proportion to init_sigma")
+        raise NotAScaleFamilyError("no parameter has initial values that are proportional to init_sigma")
     return names

@@ -1,4 +1,4 @@
-"""The module that is trained (translator, attention structure, label smoothing), and Xavier's law of its start.
+"""The trained module (translator, attention mask structure, label smoothing) and its Xavier initialization.
 
 Axes: L lane, B sentence, T target token, V word, H head, Q query token, K key token.
 """
@@ -20,7 +20,7 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 
 class TranslationModel(nn.Module):
-    """A translator with its attention structure, for one training.
+    """The translator of one training, with the structure that restricts what its attention sees.
 
     Attributes:
         label_smoothing: () the share of the target that is spread over all words; it changes the loss, not the logits.
@@ -48,7 +48,7 @@ class TranslationModel(nn.Module):
         self.register_buffer("label_smoothing", torch.tensor(parameters.label_smoothing, dtype=torch.float64))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Returns the logits (B, T, V) of the word that follows each word read."""
+        """Returns the logits (B, T, V) of the next word after each target word."""
         logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
         return logit_BTV
 
@@ -61,9 +61,9 @@ class TranslationModel(nn.Module):
 
 
 def xaviers_law(streams: Streams) -> StartingLaw:
-    """Makes a law that draws matrices, embeddings included, uniformly from +-sqrt(6 / (rows + columns)).
+    """Makes an initializer that draws matrices, embeddings included, uniformly from +-sqrt(6 / (rows + columns)).
 
-    It is the law of `torch.nn.init.xavier_uniform_`.
+    The distribution is that of `torch.nn.init.xavier_uniform_`.
 
     Source: Glorot & Bengio 2010, equation 16.
     """

@@ -1,4 +1,4 @@
-"""Which keys the attention layers of a translator see: no padding, no later words in the decoder, and the structure.
+"""Attention masks of a translator: they hide padding, later words in the decoder, and what the structure excludes.
 
 Axes: B sentence, Q query token, K key token.
 """
@@ -59,7 +59,7 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """Returns 1 where token m precedes token k in order of rarity, (B, M, K): rarer first; of equals, the earlier."""
+    """Returns (B, M, K): 1 where token m is rarer than token k, or equally rare and earlier in the sentence."""
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
     one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)
@@ -67,7 +67,7 @@ def _rarer(rarity_BK: Tensor) -> Tensor:
 
 
 def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
-    """Returns the `Sight` of each attention layer of a translator on a batch, by the names of `LAYERS`."""
+    """Returns the attention mask (`Sight`) of each attention layer on a batch, by the names of `LAYERS`."""
     source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
     T = batch["read"].shape[1]
     return {

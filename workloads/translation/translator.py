@@ -79,9 +79,10 @@ class TranslatorShape:
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention. Keys and values come from the queries' own rows (self-attention) or from others (cross).
+    """Multi-head attention, either self-attention or cross-attention, over the tokens of a batch written as rows.
 
-    Parameters are drawn by their names, so the names are those of the default form, in which queries have D channels.
+    Initial values are drawn by parameter name. All forms therefore use the names of the default form, in which queries
+    have D channels.
     """
 
     def __init__(self, shape: TranslatorShape, patterns: tuple[str, ...] = PATTERNS) -> None:
@@ -101,7 +102,7 @@ class Attention(HoldableHeads):
         Args:
             asking_RD: The rows that queries come from.
             asked_RD: The rows that keys and values come from.
-            sight: Which keys the queries see.
+            sight: The attention mask: which keys each query sees.
             scale: The factor of the logits.
         """
         B, Q, n_keys = sight.bias_BQK.shape
@@ -187,8 +188,8 @@ class Translator(nn.Module):
 
         Args:
             source_BS, target_BT: Indices of words.
-            sights: Which keys the queries of each of `LAYERS` see.
-            masks: The masks of dropout, by the site where they apply: see `dropout`.
+            sights: The attention mask of each layer in `LAYERS`.
+            masks: The masks of dropout, by the place where they apply: see `dropout`.
         """
         x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
         x_RD = x_RD + masked(self.decoder_ffn(self._normal("decoder_ffn", x_RD)), masks, "decoder_ffn")
@@ -198,7 +199,7 @@ class Translator(nn.Module):
     def attention(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
-        """Returns the attention weights (B, H, Q, K) of each of `LAYERS`; the arguments are those of `forward`."""
+        """Returns the attention weights (B, H, Q, K) of each layer in `LAYERS`; takes the arguments of `forward`."""
         return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(

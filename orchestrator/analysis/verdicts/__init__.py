@@ -1,1 +1,1 @@
-"""Verdicts on claims: the evidence of trainings, the decision, and a forecast of the trainings that it takes."""
+"""Verdicts on claims: evidence from trainings, the decision, and a forecast of how many trainings a decision takes."""

@@ -75,7 +75,8 @@ def _ratios(factor: float) -> Numbers:
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
     below_line_P = lower_P < factor * upper_P
     lower_P, upper_P = lower_P[below_line_P], upper_P[below_line_P]
-    # The nearest pair on the line solves a quadratic equation; its smaller root is written so that nothing cancels.
+    # The nearest pair on the line `lower = factor * upper` solves a quadratic equation. Its smaller root is written in
+    # the form that subtracts no nearly equal numbers.
     both_P, middle_P = lower_P + upper_P, 1 + factor + lower_P + factor * upper_P
     line_P = 2 * both_P / (middle_P + np.sqrt(np.maximum(middle_P**2 - 8 * factor * both_P, 0)))
     pairs = ((lower_P, factor * line_P), (upper_P, line_P))
@@ -86,7 +87,8 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
     """Computes the evidence that the median step of one group is below that of another.
 
     Args:
-        lower_R, upper_R: (R,) the step at which each training reached the goal, infinite if it did not; or a value.
+        lower_R, upper_R: (R,) the step at which each training of a group reached the goal, infinite if it did not. For
+            medians of a metric, the training's value.
         last: The last step of the group `upper`. Its trainings that did not reach the goal count as if they reached it
             right after `last`, those of the group `lower` as if they never do: both are against the statement.
     """
@@ -97,7 +99,9 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence that the median of `lower` is not below that of `upper`; `last` is for group `lower`."""
+    """Computes the evidence that the median of group `lower` is not below that of group `upper`.
+
+    Here `last` is the last step of group `lower`; see `medians_ordered`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
     steps_C = np.concatenate([[-np.inf], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))
@@ -105,7 +109,7 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """Returns the median's interval, which is anytime-valid; its ends are steps in `steps_R`, `lowest`, or infinite."""
+    """Returns the anytime-valid interval of the median; each end is a step in `steps_R`, `lowest`, or infinity."""
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
     seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least

@@ -47,7 +47,7 @@ class Power:
 
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """Simulates claims for each margin with which the claim's rates stay between 0 and 1."""
+    """Simulates verdicts on a claim that holds by a margin, for each margin at which all its rates are in 0..1."""
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS
@@ -71,7 +71,7 @@ def _sizes(claim: Claim) -> Iterator[int]:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """Simulates one claim; returns the trainings of a group at which it is supported, or infinity if it is not."""
+    """Simulates one verdict. Returns the number of trainings per group at which the claim is supported, or infinity."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
         samples = zip(claim.statements, drawn, strict=True)
@@ -86,7 +86,7 @@ def _weighed(statement: Statement, drawn: dict[Quantity, NDArray[Any]], n: int) 
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Draws `n` trainings of each side of the statement."""
+    """Draws the results of `n` simulated trainings for each side of the statement."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     return {side: np.exp(rng.normal(middle, 1, n)) for side, middle in _middles(statement, margin)}
@@ -99,14 +99,14 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
         return
     assert lower is not None
     assert upper is not None
-    # Without a margin the mean of both rates is one half, where shares vary most.
+    # The two rates lie around one half, because the share of a sample varies most there.
     factor = statement.upper_factor / statement.lower_factor
     yield lower, factor / (1 + factor) - margin / 2
     yield upper, 1 / (1 + factor) + margin / 2
 
 
 def _middles(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each side of the statement with the logarithm of its median, so that the statement holds by the margin."""
+    """Yields each side of the statement with the log of a median at which the statement holds by the margin."""
     from scipy import special
 
     apart = float(special.ndtri(0.5 + margin))

@@ -1,4 +1,4 @@
-"""What a verdict is a function of: the trainings of each group in their order, and what a statement reads of them."""
+"""Reads what a verdict is computed from: each group's trainings in order, and the columns that statements need."""
 
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
@@ -33,12 +33,12 @@ where metric = ? and step >= n_steps group by all
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
-    """The rows of `trainings`, with all that the claim's statements read.
+    """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need.
 
     Raises:
         SpecError: If no training has a metric that a statement names.
     """
-    # Without rows a ledger has no columns of the workload's own.
+    # A ledger without rows lacks the workload's own columns, such as its metrics and events.
     n = ledger.trainings(columns=["replicate"]).num_rows
     rows = ledger.trainings(columns=columns(claim) if n else [])
     measured = [each for each in quantities(claim) if each.what in ("value", "role")]
@@ -51,7 +51,7 @@ def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
 
 
 def columns(claim: Claim) -> list[str]:
-    """The columns of `trainings` that a verdict on a claim needs."""
+    """Returns the names of the columns of the table `trainings` that a verdict on a claim needs."""
     of = quantities(claim)
     events = {each.name for each in of if each.what == "event"} | {
         each.before for each in of if each.before is not None
@@ -65,15 +65,15 @@ def columns(claim: Claim) -> list[str]:
 
 
 def quantities(claim: Claim) -> list[Quantity]:
-    """What the statements of a claim are about."""
+    """Returns the rates and medians that the statements of a claim name."""
     return [each for statement in claim.statements for each in statement.quantities]
 
 
 def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """The rows of each group in the order of their replicates, up to the first that has not ended.
+    """Returns each group's rows, sorted by replicate, up to the first training that has not ended.
 
     Raises:
-        UserError: If there is a row of no group.
+        UserError: If a row belongs to none of the claim's groups.
     """
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
     found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
@@ -88,12 +88,12 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
 
 
 def is_judged(row: Row) -> bool:
-    """Whether anything is known of how a training ended."""
+    """Returns whether a row counts for a verdict; a failed or pruned training, for example, does not."""
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 
 def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
-    """What a group's trainings say of a rate or a median."""
+    """Extracts from a group's rows the data for a rate (successes and number) or for a median (steps or values)."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         return _values(quantity, judged)
@@ -106,7 +106,7 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """The last step at which it could have come in a group's trainings; infinite for a value."""
+    """Returns the last step at which a group's trainings could have reached the goal; infinite for a metric's value."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
@@ -121,7 +121,7 @@ def _values(quantity: Quantity, judged: Sequence[Row]) -> Sample:
 
 
 def _step(quantity: Quantity, row: Row) -> float:
-    """The step at which it came, or from which the training's outcome held; infinite if never."""
+    """Returns the step at which a training reached the goal (event, role or outcome), or infinity if it never did."""
     if quantity.what != "outcome":
         return _or_infinite(row[_column(quantity)])
     is_so = row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
@@ -162,16 +162,16 @@ def _last_values(connection: duckdb.DuckDBPyConnection, metric: str) -> _Places:
 
 
 def no_metric(name: str, known: Sequence[str]) -> SpecError:
-    """The error for a metric that a workload does not measure."""
+    """Builds the error that a statement names a metric that the workload does not measure."""
     fix = did_you_mean(name, known, otherwise="name one of them")
     return SpecError("states", given=name, expected=f"a metric: {', '.join(known)}", fix=fix)
 
 
 def layer_number(workload: str, layer: str | None) -> int | None:
-    """The number of a layer that is given by name or number; `None` for any.
+    """Returns the number of a layer that a statement gives by name or number; `None` stands for any layer.
 
     Raises:
-        SpecError: For a name that the workload does not give to a layer.
+        SpecError: If no layer of the workload has this name.
     """
     if layer is None or layer.isdecimal():
         return None if layer is None else int(layer)
@@ -183,7 +183,7 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """When a role came in each training that it came in, and until when it was looked for in the others."""
+    """Returns the step at which heads first took a role in each training, and the last measured step of the others."""
     came: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):

@@ -38,7 +38,7 @@ class Evidence:
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """Decides by the thresholds of this confidence; both thresholds are never passed at once."""
+        """Returns `supported`, `refuted` or `undecided` for a confidence. Evidence never suffices for both sides."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
@@ -72,7 +72,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A statement of a claim, the measured rates or medians of its sides, and the evidence."""
+    """A statement of a claim with the measured rates or medians of its two sides and the evidence."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -81,7 +81,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The evidence on a claim when each group had this many trainings."""
+    """One evaluation of a claim: the evidence when each group had `n` trainings."""
 
     n: int
     evidence: Evidence
@@ -93,9 +93,9 @@ class Verdict:
 
     Attributes:
         claim: The claim.
-        decision: The decision of the first look that decided, else `undecided`.
-        looks: All looks up to the one that decided.
-        statements: The statements with their evidence at the last look.
+        decision: The decision of the first evaluation (look) that decided, else `undecided`.
+        looks: All evaluations up to the one that decided.
+        statements: The statements with their evidence at the last evaluation.
         n_failed: The number of trainings that failed; they count as if they had not been drawn.
     """
 
@@ -107,7 +107,7 @@ class Verdict:
 
     @property
     def n_trainings(self) -> int:
-        """The number of trainings of all groups at the last look."""
+        """The number of trainings of all groups together at the last evaluation."""
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
@@ -141,23 +141,23 @@ class Verdict:
 
 
 def e_value(log: float) -> float:
-    """Returns the e-value of a logarithm, at most 1e12."""
+    """Converts a natural logarithm to an e-value, capped at 1e12 for display."""
     return float(np.exp(min(log, np.log(_MOST))))
 
 
 def said(evidence: Evidence) -> str:
-    """Formats the larger of both e-values for people: `evidence 31 for`."""
+    """Formats the larger of the e-values for and against, for people: `evidence 31 for`."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
 
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
-    """The verdict by the rows that a claim's sweep has."""
+    """Reads a claim's sweep and computes the verdict from its rows."""
     return verdict(claim, read_rows(Ledger(directory.place), claim), directory.stages)
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides a claim. The verdict is a function of the rows: a resumed run reaches that of an uninterrupted run.
+    """Decides a claim from rows alone, so that a resumed run reaches the same verdict as an uninterrupted run.
 
     Args:
         claim: The claim.
@@ -188,7 +188,8 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """Combines the evidence of statements: for all of them, the least e-value; against, the mean, also an e-value."""
+    """Combines statements into a claim. Its evidence for is the least e-value for a statement; its evidence against is
+    the mean of the e-values against the statements, which is an e-value too."""
     contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
     return Evidence(min(statement.pro for statement in evidence), mean)

@@ -114,9 +114,9 @@ def test_heads_that_are_held_are_not_exported(tmp_path: Path) -> None:
         error = export(tmp_path / "s", "safetensors", tmp_path / "out", *(("--step", step) if step else ())).exception
         assert isinstance(error, UserError)
         assert str(error) == (
-            f"TRAINING_ID: got \"0/1, in which '{text}' holds at step {step or 12}\", expected a training whose heads "
-            "compute their own attention then: other libraries cannot hold them; choose a step outside with --step, or "
-            "take open_sweep(...).module(...), which holds them"
+            f"TRAINING_ID: got \"0/1, in which the intervention '{text}' acts at step {step or 12}\", expected a "
+            "training without such an intervention then: other libraries cannot clamp or scale heads; choose another "
+            "step with --step, or use open_sweep(...).module(...), which applies the intervention"
         )
     assert not (tmp_path / "out").exists()
     module = open_sweep(tmp_path / "s").module("0/1")

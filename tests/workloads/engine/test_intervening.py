@@ -234,5 +234,7 @@ def test_what_a_model_does_not_have_is_refused(text: str, message: str) -> None:
 
 def test_a_model_with_other_attention_has_no_head_to_clamp() -> None:
     for text in ("clamp 0:0 none 0..", "scale attention 2 0.."):
-        with pytest.raises(SpecError, match=r"expected a model whose attention is attnsweep\.Attention; remove it"):
+        with pytest.raises(
+            SpecError, match=r"expected a model whose attention is attnsweep\.Attention; remove the intervention"
+        ):
             Pack(PAIRS, [_pairs(text)])

@@ -74,5 +74,5 @@ def test_a_parameter_that_ignores_init_sigma_stays_fixed() -> None:
 
 
 def test_a_start_that_is_no_multiple_is_no_scale_family() -> None:
-    with pytest.raises(NotAScaleFamilyError, match="q_MK does not start in proportion to init_sigma"):
+    with pytest.raises(NotAScaleFamilyError, match="initial values of parameter q_MK are not proportional"):
         orders(Shifted(), defaults(PAIRS, **SMALL), 0.1, [0])
