@@ -82,7 +82,7 @@ ERRORS = {
     "no_verdict": "TypeError: faulty.judge: got a result of the type NoneType, expected a Verdicts object",
     "unknown": "an outcome of judge: got 'won', expected an outcome that the workload declares: solved",
     "misshapen": "ValueError: faulty.judge: got labels of the shape (1, 1), expected the shape (1, ",
-    "complex": "TypeError: eval_loss: got complex128 of shape () for each training, expected one real number per training; ",
+    "complex": "TypeError: eval_loss: got complex128 of shape () for each training, expected one real number",
 }
 
 
