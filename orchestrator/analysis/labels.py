@@ -33,6 +33,11 @@ def plain_label(name: str) -> str:
     return parameter_label(name).replace("$", "")
 
 
+def speed_label(per_second: float) -> str:
+    """Formats a number of trainings per second: whole from 10 on, with two digits below."""
+    return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
 def value_label(value: object) -> str:
     """Formats a parameter's value as a user writes it in a sweep: `null`, `true`, `0.001`."""
     match value:

@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from attnsweep.orchestrator.analysis.labels import speed_label
 from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.ledger.trial import complete_among
 from attnsweep.orchestrator.storage.progress import PackUnderWay, packs_in_words
@@ -180,7 +181,7 @@ class ProgressDisplay:
         left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"
         return (
             f"trials {self._n_told}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}  "
-            f"{self._rate():.0f} trainings/s  {self._at_most}{left} s left  {self._details()}"
+            f"{speed_label(self._rate())} trainings/s  {self._at_most}{left} s left  {self._details()}"
         )
 
     def _in_words(self) -> str:

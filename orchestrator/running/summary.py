@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.labels import speed_label, value_label
 from attnsweep.orchestrator.analysis.preferred import MOST_SHOWN, FrontTrial
 from attnsweep.orchestrator.analysis.rates.answers import StuckRates
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
@@ -191,7 +191,7 @@ class Summary:
         for trial, reason in islice(self.refused.items(), 1):
             n_refused = len(self.refused)
             console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
-        console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
+        console.print(f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second")
         console.print(f"engine   {self.directory.engine_in_words}", soft_wrap=True, highlight=False, markup=False)
         if self.promised is not None:
             console.print(self.promised.sentence(), soft_wrap=True, highlight=False, markup=False)

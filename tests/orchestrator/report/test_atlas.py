@@ -123,10 +123,10 @@ def test_a_place_without_a_sweep_is_refused_before_anything_is_written(tmp_path:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("")
     for given, said in (
-        (["--out", tmp_path / "no" / "a.html", tmp_path], "there is no folder"),
+        (["--out", tmp_path / "no" / "a.html", tmp_path], "does not exist"),
         ([tmp_path / "empty"], "a sweep directory, or a folder with sweep directories below it"),
-        ([tmp_path / "missing"], "a folder with sweeps below it"),
-        ([tmp_path / "empty" / "notes.txt"], "a folder with sweeps below it"),
+        ([tmp_path / "missing"], "a folder that contains sweeps"),
+        ([tmp_path / "empty" / "notes.txt"], "a folder that contains sweeps"),
     ):
         code, _, error = atlas(*given)
         assert (code != 0, said in error) == (True, True), error

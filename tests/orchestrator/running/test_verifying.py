@@ -83,7 +83,7 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     assert "a test &amp; nobody" in page
     assert "supported, 16 trainings" in badge
     code, said = verify(claim_file(tmp_path, 0.5), "--dir", where)
-    assert (code, "which contains another claim" in said) == (1, True)
+    assert (code, "which holds another claim" in said) == (1, True)
 
 
 def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_nothing_twice(

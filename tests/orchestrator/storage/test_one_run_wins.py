@@ -20,13 +20,14 @@ import sys
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
+TAKEN = ("new or empty directory", "contains no sweep yet", "without a sweep")
 spec = Sweep.from_json(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
     try:
         print(SweepDirectory.create(line.strip(), spec, {}).sweep, flush=True)
     except UserError as refused:
-        print("refused" if "new or empty directory" in str(refused) or "without a sweep" in str(refused) else refused)
+        print("refused" if any(text in str(refused) for text in TAKEN) else refused)
         sys.stdout.flush()
 """
 
