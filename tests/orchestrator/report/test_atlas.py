@@ -144,3 +144,11 @@ def test_a_damaged_ledger_is_named(sweeps: Path) -> None:
     os.truncate(fragment, 100)
     with pytest.raises(UserError, match=fragment.name):
         read_atlas([str(sweeps)], lambda _: None)
+
+
+def test_sweeps_of_one_workload_stand_together(tmp_path: Path) -> None:
+    for number, workload in enumerate(("gpt", "category_pairs", "gpt")):
+        spec = small_sweep(f"{number}").but(workload=workload)
+        SweepDirectory.create(tmp_path / f"{number}", spec, {})
+    read = read_atlas([str(tmp_path)], lambda _: None)
+    assert [sweep.workload for sweep in read] == ["category_pairs", "gpt", "gpt"]
