@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 
 Array = NDArray[np.float64]
 TRAININGS = 8

@@ -16,7 +16,7 @@ import numpy as np
 from harness import main
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Decision, weigh
+from attnsweep.orchestrator.analysis.verdict import Decision, weigh
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 

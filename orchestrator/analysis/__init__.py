@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison
+    from attnsweep.orchestrator.analysis.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
     from attnsweep.orchestrator.storage.place_names import PlaceName
 
@@ -40,7 +40,7 @@ def compare(
         UserError: For a directory without a sweep, sweeps of different workloads, an unknown parameter, outcome
             or detail.
     """
-    from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
+    from attnsweep.orchestrator.analysis.comparison import compare_sweeps
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
     first, second = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))

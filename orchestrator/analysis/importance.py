@@ -83,8 +83,14 @@ class Importance(DrawnAnswer):
     def plot(self) -> "Figure":
         """Draws a bar per parameter, with a mark at the importance that 5% of random shuffles of the objective
         exceed."""
-        from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style, legend_below
+        from attnsweep.orchestrator.analysis.figures import (
+            BLUE,
+            VERMILION,
+            WIDTH,
+            house_style,
+            legend_below,
+            new_figure,
+        )
 
         rows = range(len(self.parameters))
         with house_style():

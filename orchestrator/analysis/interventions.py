@@ -24,11 +24,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Answer, table
-from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
-from attnsweep.orchestrator.analysis.onset.levels import level_names, level_times
-from attnsweep.orchestrator.analysis.onset.onset import outcome_onsets
+from attnsweep.orchestrator.analysis.onset_times import (
+    event_names,
+    event_times,
+    level_names,
+    level_times,
+    outcome_onsets,
+)
 from attnsweep.orchestrator.analysis.rates.intervals import exact_interval
-from attnsweep.orchestrator.analysis.roles.history import layer_names_of, layer_title, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, layer_title, role_histories
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, param_column
 from attnsweep.workloads.interventions import INTERVENTION
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.groups import dimension_of, values_of
+from attnsweep.orchestrator.analysis.rates.bins import dimension_of, values_of
 from attnsweep.orchestrator.ledger.compaction import sorted_batches
 from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, clashing, open_snapshot, publish
 from attnsweep.orchestrator.ledger.verification import refuse_doubles

@@ -13,21 +13,28 @@ from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat,
 from attnsweep.orchestrator.analysis.importance import Importance, importance
 from attnsweep.orchestrator.analysis.interventions import InterventionRatios, read_interventions
 from attnsweep.orchestrator.analysis.labels import check_known, clipped
-from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
-from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
-from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
+from attnsweep.orchestrator.analysis.onset import Onset, onset_by
+from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
-from attnsweep.orchestrator.analysis.rates.bins import cell_bins, fine_bins
+from attnsweep.orchestrator.analysis.rates.bins import (
+    cell_bins,
+    dimension_of,
+    fine_bins,
+    names_of,
+    parameters_of,
+    read_crossing,
+    values_of,
+)
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    Ending,
     ParameterRates,
     counts_by_trial,
     rates_by,
     rates_in_bins,
+    read_ending,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.groups import dimension_of, names_of, parameters_of, read_crossing, values_of
 from attnsweep.orchestrator.analysis.rates.interaction import (
     CellRate,
     Interaction,
@@ -38,7 +45,7 @@ from attnsweep.orchestrator.analysis.rates.interaction import (
     read_interactions,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
-from attnsweep.orchestrator.analysis.roles.emergence import read_emergence
+from attnsweep.orchestrator.analysis.role_emergence import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column

@@ -1,14 +1,18 @@
-"""The results of a sweep in a few tables, which are printed when a run ends, by `--json`, and logged to MLflow."""
+"""The results of a sweep, as the end of a run, `--json` and MLflow show them: rates, best trials, roles of heads."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Record, markdown_table
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.preferred import MOST_SHOWN, BestTrial, FrontTrial, Preferred, read_preferred
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
@@ -16,10 +20,169 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_by,
     solved_rate,
     stuck_rate,
+    swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
-from attnsweep.orchestrator.analysis.roles.results import RoleResults, read_role_results
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
+from attnsweep.orchestrator.analysis.role_results import RoleResults, read_role_results
+from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.measured import LossQuantile
 from attnsweep.search_spaces.sweep import Sweep
+
+MOST_SHOWN = 20
+"""The most trials of a Pareto front that a printed table shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrial(Record):
+    """The trial with the best value of the sweep's objective.
+
+    Attributes:
+        trial: The trial's number.
+        value: The trial's objective.
+        parameters: The trial's values of the parameters that the sweep varies.
+        rate: The trial's stuck rate.
+        objective: The objective's name.
+    """
+
+    trial: int
+    value: float
+    parameters: dict[str, Scalar]
+    rate: Rate
+    objective: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as plain values for JSON; `rate` becomes a nested record."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontTrial(Record):
+    """A trial on the Pareto front: no other trial is better in one objective and at least as good in the others.
+
+    Attributes:
+        trial: The trial's number.
+        values: The values of its objectives, by objective name.
+        parameters: The trial's values of the parameters that the sweep varies.
+    """
+
+    trial: int
+    values: dict[str, float]
+    parameters: dict[str, Scalar]
+
+    def labels(self) -> list[str]:
+        """The values of the objectives and the parameters, formatted for a printed table."""
+        return [*(f"{value:.4g}" for value in self.values.values()), *map(value_label, self.parameters.values())]
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """The best trials among the complete ones: the best trial by one objective, or the Pareto front of several.
+
+    Attributes:
+        best: The best trial; `None` with several objectives, or if no trial is complete and meets the constraints.
+        front: With several objectives the Pareto front, ordered by the first objective, the best first; else `None`.
+        told: With several objectives, what the study is told of each complete trial, by trial number.
+        n_complete: The number of complete trials, without those of which all trainings failed.
+        n_feasible: The number of complete trials that meet the constraints; `None` without constraints.
+        constraints: The texts of the constraints.
+    """
+
+    best: BestTrial | None
+    front: tuple[FrontTrial, ...] | None
+    told: Mapping[int, Told]
+    n_complete: int
+    n_feasible: int | None
+    constraints: tuple[str, ...]
+
+    def sentences(self) -> Iterator[str]:
+        """Says how many trials meet the constraints, and how many are on the Pareto front."""
+        n = self.n_complete
+        if self.constraints:
+            yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
+        if self.front is not None:
+            yield f"{len(self.front):,} of {n:,} trials are on the Pareto front"
+
+
+def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
+    """Finds the best trial, or the Pareto front of several objectives, in a sweep's ledger."""
+    rows = judging_columns(connection)
+    rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
+    told = {trial: trial_told for trial, ended in ended_in_turn(rows) if (trial_told := ended.told(spec)) is not None}
+    feasible = {trial: trial_told for trial, trial_told in told.items() if trial_told.is_feasible}
+    numbers = len(told), len(feasible) if spec.constraints else None, spec.constraints
+    if len(spec.objectives) == 1:
+        return Preferred(_best(connection, spec, rows, feasible), None, {}, *numbers)
+    return Preferred(None, _front(connection, spec, feasible), told, *numbers)
+
+
+def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Marks the points on the Pareto front: no other point is lower in one coordinate and at most equal in all others.
+
+    Equal points are all on the front, or none is.
+
+    Args:
+        losses: One row for each point, one column for each objective; less is better.
+
+    Returns:
+        One boolean for each point.
+    """
+    distinct, place = np.unique(losses, axis=0, return_inverse=True)
+    is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
+    while left.size:
+        # The points are in lexicographic order, so the first of the remaining points is not dominated by any later one.
+        is_on_front[left[0]] = True
+        left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
+    return is_on_front[place.reshape(-1)]
+
+
+def _best(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
+) -> BestTrial | None:
+    """Returns the trial with the best objective; among trials with equal objectives, the one with the lowest median
+    loss."""
+    if not told:
+        return None
+    [objective] = spec.objectives
+    values = {trial: trial_told.values[0] for trial, trial_told in told.items()}
+    value = min(values.values()) if objective.direction == "minimize" else max(values.values())
+    equal = [trial for trial, trial_told in values.items() if trial_told == value]
+    chosen = ended_in_turn(rows.filter(pc.field("trial").isin(equal)))
+    losses = {trial: ended.value(LossQuantile()) for trial, ended in chosen}
+    trial = min(losses, key=lambda number: (losses[number], number))
+    [(_, ended)] = ended_in_turn(rows.filter(pc.field("trial") == trial))
+    judged = ended.judged
+    rate = trial_rate(spec.replicates, sum(training.stuck for training in judged), len(judged))
+    return BestTrial(trial, value, _parameters(connection, [trial], spec)[trial], rate, objective.label)
+
+
+def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int, Told]) -> tuple[FrontTrial, ...]:
+    if not told:
+        return ()
+    signs = [1.0 if objective.direction == "minimize" else -1.0 for objective in spec.objectives]
+    losses = np.array([trial_told.values for trial_told in told.values()]) * signs
+    names = [objective.label for objective in spec.objectives]
+    ranked = sorted(
+        (*loss, trial) for trial, loss, is_in in zip(told, losses.tolist(), on_front(losses), strict=True) if is_in
+    )
+    trials = [int(row[-1]) for row in ranked]
+    parameters = _parameters(connection, trials, spec)
+    return tuple(
+        FrontTrial(trial, dict(zip(names, told[trial].values, strict=True)), parameters[trial]) for trial in trials
+    )
+
+
+def _parameters(
+    connection: duckdb.DuckDBPyConnection, trials: Sequence[int], spec: Sweep
+) -> dict[int, dict[str, Scalar]]:
+    names = swept_names(spec)
+    columns = "".join(f", any_value({param_column(name)})" for name in names)
+    rows = connection.execute(
+        f"select trial{columns} from trainings where trial in ({', '.join(map(str, trials))}) group by trial"
+    ).fetchall()
+    return {trial: dict(zip(names, values, strict=True)) for trial, *values in rows}
+
 
 _WELL_PAST = 2.0
 

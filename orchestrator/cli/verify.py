@@ -115,7 +115,7 @@ def _conclude(verified: "Verified", *, as_json: bool) -> None:
 
 
 def _forecast(claim: "Claim", *, as_json: bool) -> None:
-    from attnsweep.orchestrator.analysis.verdicts.power import power
+    from attnsweep.orchestrator.analysis.verdict import power
 
     powers = power(claim)
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from attnsweep.orchestrator.analysis.labels import clipped, value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, share_label
-from attnsweep.orchestrator.analysis.verdicts.verdict import Verdict, read_verdict, said
+from attnsweep.orchestrator.analysis.verdict import Verdict, read_verdict, said
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.facts import OutcomeShare, outcome_shares
 from attnsweep.orchestrator.report.script import PageScript, own_script

@@ -12,28 +12,25 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from attnsweep.orchestrator.analysis.figures.panels import (
-    label_powers,
-    new_figure,
-    number_label,
-    scale_steps,
-    title_panel,
-)
-from attnsweep.orchestrator.analysis.figures.style import (
+from attnsweep.orchestrator.analysis.figures import (
     GREY,
     VERMILION,
     draw_bar,
     figure_text,
     house_style,
+    label_powers,
     legend_below,
+    new_figure,
+    number_label,
     role_colour,
+    scale_steps,
+    title_panel,
 )
 from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.figures import are_written, draw_cell, draw_scale, new_cells
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
-from attnsweep.orchestrator.analysis.roles.results import RoleResults
+from attnsweep.orchestrator.analysis.role_results import RoleResults
 from attnsweep.orchestrator.report.explorer.samples import Sample
 from attnsweep.orchestrator.report.facts import OutcomeShare, ReferenceLevel
 from attnsweep.orchestrator.report.regions import Regions

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.panels import new_figure
-from attnsweep.orchestrator.analysis.figures.style import GREY, VERMILION, figure_text, house_style, legend_below
-from attnsweep.orchestrator.analysis.preferred import Preferred
+from attnsweep.orchestrator.analysis.figures import GREY, VERMILION, figure_text, house_style, legend_below, new_figure
+from attnsweep.orchestrator.analysis.results import Preferred
 from attnsweep.search_spaces.measured import LossQuantile, Measured, goal_of
 from attnsweep.search_spaces.objective import WORST_LOSS
 

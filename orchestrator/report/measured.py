@@ -8,15 +8,22 @@ import duckdb
 import numpy as np
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.panels import label_powers, new_figure, scale_steps, title_panel
-from attnsweep.orchestrator.analysis.figures.style import GREY, figure_text, house_style, legend_below
+from attnsweep.orchestrator.analysis.figures import (
+    GREY,
+    figure_text,
+    house_style,
+    label_powers,
+    legend_below,
+    new_figure,
+    scale_steps,
+    title_panel,
+)
+from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, quartile_curves
-from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
-from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
-from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve, onset_by, onset_curves
-from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
-from attnsweep.orchestrator.analysis.rates.groups import read_crossing
+from attnsweep.orchestrator.analysis.onset import OnsetCurve, onset_by, onset_curves
+from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times
+from attnsweep.orchestrator.analysis.rates.bins import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.orchestrator.report.facts import OF_EVERY_WORKLOAD
 from attnsweep.search_spaces.sweep import Sweep

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from jinja2 import Template
 
+from attnsweep.orchestrator.analysis.hazards import ratio_label
 from attnsweep.orchestrator.analysis.labels import clipped, plain_label, value_label
-from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
-from attnsweep.orchestrator.analysis.roles.results import step_label
+from attnsweep.orchestrator.analysis.role_results import step_label
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.samples import RULE as SAMPLING_RULE
 from attnsweep.orchestrator.report.facts import QUANTILES

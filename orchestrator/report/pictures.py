@@ -10,12 +10,12 @@ from typing import Literal
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.style import BLUE
-from attnsweep.orchestrator.analysis.onset.onset import onset_figure
-from attnsweep.orchestrator.analysis.rates.ending import SOLVED
+from attnsweep.orchestrator.analysis.figures import BLUE
+from attnsweep.orchestrator.analysis.onset import onset_figure
+from attnsweep.orchestrator.analysis.rates.by_parameter import SOLVED
 from attnsweep.orchestrator.analysis.rates.figures import map_gid, stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
-from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
+from attnsweep.orchestrator.analysis.role_results import emergence_figure
 from attnsweep.orchestrator.report.figures import (
     cells_figure,
     composition_figure,

@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, outcome_rates
-from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, rates_in_bins
-from attnsweep.orchestrator.analysis.rates.ending import SOLVED, STUCK, Ending, Question
-from attnsweep.orchestrator.analysis.rates.groups import read_crossing
+from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, read_crossing
+from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    SOLVED,
+    STUCK,
+    Ending,
+    ParameterRates,
+    Question,
+    rates_in_bins,
+)
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.sweep import Sweep

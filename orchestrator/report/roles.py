@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
-from attnsweep.orchestrator.analysis.onset.onset import onset_by
-from attnsweep.orchestrator.analysis.rates.groups import read_crossing
+from attnsweep.orchestrator.analysis.hazards import HazardRatios
+from attnsweep.orchestrator.analysis.onset import onset_by
+from attnsweep.orchestrator.analysis.rates.bins import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, trials_count_once
-from attnsweep.orchestrator.analysis.roles.emergence import ending_note
-from attnsweep.orchestrator.analysis.roles.history import role_histories
+from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 

@@ -5,17 +5,22 @@ from dataclasses import dataclass
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
 from attnsweep.orchestrator.analysis.learning_curves import (
     MOST_TRAININGS,
     LearningCurve,
     read_learning_curves,
 )
-from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
-from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve
+from attnsweep.orchestrator.analysis.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
-from attnsweep.orchestrator.analysis.rates.ending import Question, read_question
+from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    ParameterRates,
+    Question,
+    counts_by_trial,
+    rates_by,
+    read_question,
+)
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 from jinja2 import Template
 
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.verdicts.verdict import Decision, Verdict, e_value, said
+from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, e_value, said
 from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 

@@ -11,13 +11,18 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attnsweep.orchestrator.analysis.labels import speed_label, value_label
-from attnsweep.orchestrator.analysis.preferred import MOST_SHOWN, FrontTrial
 from attnsweep.orchestrator.analysis.rates.answers import StuckRates
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
-from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending, read_question
+from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    STUCK,
+    Ending,
+    ParameterRates,
+    counts_by_trial,
+    rates_by,
+    read_question,
+)
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, rate_label
-from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_label
+from attnsweep.orchestrator.analysis.results import MOST_SHOWN, FrontTrial, SweepResults, read_results
+from attnsweep.orchestrator.analysis.role_results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.promise import Promise, promise_of

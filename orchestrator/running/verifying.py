@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Verdict, read_verdict
+from attnsweep.orchestrator.analysis.verdict import Verdict, read_verdict
 from attnsweep.orchestrator.report.verdict_page import write_verdict
 from attnsweep.orchestrator.running.preflight.claim import check_claim
 from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep

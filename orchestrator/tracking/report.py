@@ -90,7 +90,7 @@ class _Drawing:
 def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
     """Writes the figures that MLflow shows on the page of the sweep's run, beside the report."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
-    from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
+    from attnsweep.orchestrator.analysis.role_results import emergence_figure
     from attnsweep.orchestrator.report.images import as_png
 
     folder.mkdir()

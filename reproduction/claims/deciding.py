@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Decision, Verdict, said
+from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, said
 from attnsweep.orchestrator.running.verifying import Verified, begin, decide
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
-from attnsweep.orchestrator.analysis.figures.style import group_style
+from attnsweep.orchestrator.analysis.figures import group_style
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.orchestrator.inspection.continuation import Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

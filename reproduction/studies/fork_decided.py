@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.figures.panels import scale_shares
-from attnsweep.orchestrator.analysis.figures.style import VERMILION, group_style, house_style
+from attnsweep.orchestrator.analysis.figures import VERMILION, group_style, house_style, scale_shares
 from attnsweep.orchestrator.inspection.committors import Committor, Committors, committors
 from attnsweep.orchestrator.inspection.continuation import Change
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure

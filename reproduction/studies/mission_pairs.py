@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.figures.style import house_style
+from attnsweep.orchestrator.analysis.figures import house_style
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
-from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure

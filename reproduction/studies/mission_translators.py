@@ -15,8 +15,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.figures.style import house_style
-from attnsweep.orchestrator.analysis.onset.onset import Onset, OnsetCurve
+from attnsweep.orchestrator.analysis.figures import house_style
+from attnsweep.orchestrator.analysis.onset import Onset, OnsetCurve
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure

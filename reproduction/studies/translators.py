@@ -20,8 +20,8 @@ from rich.console import Console
 from torch import Tensor
 
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
-from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, role_emergence
-from attnsweep.orchestrator.analysis.roles.results import RoleRatesBy, role_rates, role_rates_by
+from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence, role_emergence
+from attnsweep.orchestrator.analysis.role_results import RoleRatesBy, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure

@@ -1,8 +1,8 @@
 from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis.answer import Answer as Answer
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
-from .orchestrator.analysis.roles.results import role_rates as role_rates
-from .orchestrator.analysis.roles.results import role_rates_by as role_rates_by
+from .orchestrator.analysis.role_results import role_rates as role_rates
+from .orchestrator.analysis.role_results import role_rates_by as role_rates_by
 from .orchestrator.inspection.heads import trained_heads as trained_heads
 from .orchestrator.inspection.kept_weights import trained_weights as trained_weights
 from .orchestrator.inspection.opened_sweep import OpenedSweep as OpenedSweep

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
+from attnsweep.orchestrator.analysis.hazards import ratio_label
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.report.page import make_report

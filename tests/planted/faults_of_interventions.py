@@ -107,7 +107,7 @@ FAULTS_OF_INTERVENTIONS = (
     ),
     Fault(
         "a loss at a level is below it",
-        "orchestrator/analysis/onset/levels.py",
+        "orchestrator/analysis/onset_times.py",
         "value < level - {share} * abs(level)",
         "value < level + {share} * abs(level)",
         (

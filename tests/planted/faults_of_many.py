@@ -108,7 +108,7 @@ FAULTS_OF_MANY = (
     ),
     Fault(
         "shares that are off by chance alone",
-        "orchestrator/analysis/phase/residuals.py",
+        "orchestrator/analysis/phase/surface.py",
         "(abs(residual.sum()) - most * spread)",
         "abs(residual.sum())",
         _DIAGRAM,

@@ -10,13 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
-from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, pearson_residuals
 from attnsweep.orchestrator.analysis.phase.splines import Floats
-from attnsweep.orchestrator.analysis.phase.surface import Surface, fit_surface
-from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
-from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
-from attnsweep.orchestrator.analysis.rates.groups import check_parameter, is_logarithmic
+from attnsweep.orchestrator.analysis.phase.surface import (
+    PlaneAxis,
+    ResidualBin,
+    Surface,
+    TrialCounts,
+    fit_surface,
+    pearson_residuals,
+)
+from attnsweep.orchestrator.analysis.rates.bins import check_parameter, is_logarithmic
+from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending, counts_by_trial
 from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trials
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError

@@ -13,26 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.panels import (
-    WIDTH,
-    fix_tick_sizes,
-    new_planes,
-    scale_logarithmic,
-    title_panel,
-)
-from attnsweep.orchestrator.analysis.figures.style import (
+from attnsweep.orchestrator.analysis.figures import (
     VERMILION,
+    WIDTH,
     figure_text,
+    fix_tick_sizes,
     house_style,
     legend_below,
     letters_on,
+    new_planes,
+    scale_logarithmic,
     share_colours,
+    title_panel,
 )
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
-from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin
-from attnsweep.orchestrator.analysis.phase.surface import Surface
-from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
 
 Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
 

@@ -8,9 +8,8 @@ import duckdb
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.ending import Ending
-from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
+from attnsweep.orchestrator.analysis.rates.bins import Crossing, by_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.interaction import CellRate
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Pooling, Rate, rate_label
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED

@@ -11,32 +11,29 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from attnsweep.orchestrator.analysis.figures.panels import (
+from attnsweep.orchestrator.analysis.figures import (
+    BLUE,
+    GREY,
     WIDTH,
     bin_label,
+    draw_interval,
+    figure_text,
     fix_tick_sizes,
+    group_style,
+    house_style,
+    legend_below,
+    letters_on,
     name_places,
     new_figure,
     new_planes,
     new_share_panels,
     scale_logarithmic,
     scale_shares,
+    share_colours,
     title_panel,
 )
-from attnsweep.orchestrator.analysis.figures.style import (
-    BLUE,
-    GREY,
-    draw_interval,
-    figure_text,
-    group_style,
-    house_style,
-    legend_below,
-    letters_on,
-    share_colours,
-)
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, RateBin
-from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates, RateBin
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 _WIDE = 10

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Answer, DrawnAnswer, table
 from attnsweep.orchestrator.analysis.logistic import fit_logistic
-from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
-from attnsweep.orchestrator.analysis.rates.ending import Ending
-from attnsweep.orchestrator.analysis.rates.groups import Crossing, read_crossing
+from attnsweep.orchestrator.analysis.rates.bins import Crossing, read_crossing
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, counts_by_trial
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling, weights_of_trials
 from attnsweep.search_spaces.sweep import Sweep
 

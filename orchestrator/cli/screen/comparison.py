@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison, change_label
-from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
+from attnsweep.orchestrator.analysis.comparison import SweepComparison, change_label
+from attnsweep.orchestrator.analysis.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 
 

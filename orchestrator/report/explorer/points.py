@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.figures.style import GREY
+from attnsweep.orchestrator.analysis.figures import GREY
 from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain_label, value_label
+from attnsweep.orchestrator.analysis.rates.bins import is_logarithmic, parameters_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
-from attnsweep.orchestrator.analysis.rates.groups import is_logarithmic, parameters_of
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report.portable import without_folders

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from attnsweep.orchestrator.analysis.verdicts.rows import layer_number, no_metric, quantities
+from attnsweep.orchestrator.analysis.verdict_rows import layer_number, no_metric, quantities
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.statement import Quantity

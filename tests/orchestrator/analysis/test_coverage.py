@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.comparison import difference
-from attnsweep.orchestrator.analysis.comparison.difference import (
+from attnsweep.orchestrator.analysis import difference
+from attnsweep.orchestrator.analysis.difference import (
     RateDifference,
     paired_differences,
     unpaired_difference,
 )
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, share_by_step
+from attnsweep.orchestrator.analysis.onset_times import CurvePoint, share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.interaction import interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import (
     Rate,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep import LossQuantile, Rate, StuckRate, open_sweep
-from attnsweep.orchestrator.analysis.preferred import Preferred, on_front, read_preferred
+from attnsweep.orchestrator.analysis.results import Preferred, on_front, read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, ended_in_turn, ended_trainings
 from attnsweep.search_spaces.measured import Direction

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.preferred import read_preferred
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
-from attnsweep.orchestrator.analysis.results import SweepResults, read_results, read_stuck_or_slow
+from attnsweep.orchestrator.analysis.results import SweepResults, read_preferred, read_results, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, LossQuantile, Sequential

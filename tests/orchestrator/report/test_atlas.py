@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import read_verdict
+from attnsweep.orchestrator.analysis.verdict import read_verdict
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.report.atlas import read_atlas, write_atlas
 from attnsweep.orchestrator.report.verdict_page import write_verdict

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.style import letters_on
+from attnsweep.orchestrator.analysis.figures import letters_on
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.workloads.vocabulary import OUTCOMES

@@ -11,8 +11,7 @@ import statsmodels.api as sm
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
-from attnsweep.orchestrator.analysis.rates.by_parameter import rates_by
-from attnsweep.orchestrator.analysis.rates.ending import Ending, Question
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, Question, rates_by
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report

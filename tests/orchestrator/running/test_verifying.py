@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import read_verdict
+from attnsweep.orchestrator.analysis.verdict import read_verdict
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.writer import LedgerWriter

@@ -10,7 +10,7 @@ import pytest
 
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis.comparison.difference import (
+from attnsweep.orchestrator.analysis.difference import (
     RateDifference,
     difference_label,
     mcnemar,

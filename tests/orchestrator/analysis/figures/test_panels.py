@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.panels import scale_logarithmic, scale_steps, title_panel
+from attnsweep.orchestrator.analysis.figures import scale_logarithmic, scale_steps, title_panel
 
 
 def _labels(axis: object) -> list[str]:

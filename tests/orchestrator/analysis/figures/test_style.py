@@ -6,7 +6,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 from matplotlib.typing import ColorType
 
-from attnsweep.orchestrator.analysis.figures.style import letters_on
+from attnsweep.orchestrator.analysis.figures import letters_on
 
 
 def _luminance(colour: ColorType) -> float:

@@ -3,8 +3,7 @@
 import duckdb
 import pytest
 
-from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
-from attnsweep.orchestrator.analysis.onset.levels import level_names, level_times
+from attnsweep.orchestrator.analysis.onset_times import event_names, event_times, level_names, level_times
 
 # trial, outcome, n_steps, param_n_steps, diverged_step, event_a, event_b
 _ROWS = [

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from statsmodels.duration.hazard_regression import PHReg
 
-from attnsweep.orchestrator.analysis.onset.hazards import Factor, HazardRatio, HazardRatios, hazard_ratios, ratio_label
-from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
+from attnsweep.orchestrator.analysis.hazards import Factor, HazardRatio, HazardRatios, hazard_ratios, ratio_label
+from attnsweep.orchestrator.analysis.onset_times import OnsetTimes
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.drawn import intervals, tick_labels, unreadable
 from tests.present import present

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attnsweep.orchestrator.analysis.onset.share_by_step import share_by_step
+from attnsweep.orchestrator.analysis.onset_times import share_by_step
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, mean_rate, pooled_rate, wilson
 
 Z = stats.norm.ppf(0.975)

@@ -11,9 +11,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
-from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
 from attnsweep.orchestrator.analysis.phase.splines import Floats
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, TrialCounts, binned_residuals
 from tests.orchestrator.drawn import legend, lines, texts, unreadable
 from tests.present import present
 

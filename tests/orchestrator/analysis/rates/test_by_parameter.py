@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.preferred import read_preferred
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    STUCK,
     ParameterRates,
     binned_rates,
     loss_median,
@@ -16,9 +16,9 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     stuck_rate,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.ending import STUCK
 from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure, stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, pooled_rate
+from attnsweep.orchestrator.analysis.results import read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep

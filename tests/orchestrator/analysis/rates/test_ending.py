@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep import LossQuantile, Rate, StuckRate
-from attnsweep.orchestrator.analysis.rates.ending import SOLVED, STUCK, Ending, Question, read_question
+from attnsweep.orchestrator.analysis.rates.by_parameter import SOLVED, STUCK, Ending, Question, read_question
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.search_spaces.measured import Measured
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import RoleHistory, role_histories
 from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, trial_rows

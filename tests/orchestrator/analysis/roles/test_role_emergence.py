@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, role_emergence
-from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence, RoleHistory, role_emergence, role_histories
 from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.analysis.roles.simulated_roles import Design, simulate
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads

@@ -15,9 +15,8 @@ from scipy import stats
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
-from attnsweep.orchestrator.analysis.roles.history import _SCORES
-from attnsweep.orchestrator.analysis.roles.results import RoleRate, role_rates, role_rates_by
+from attnsweep.orchestrator.analysis.role_emergence import _SCORES
+from attnsweep.orchestrator.analysis.role_results import RoleRate, emergence_figure, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attnsweep.orchestrator.analysis.verdicts.evidence import (
+from attnsweep.orchestrator.analysis.evidence import (
     Numbers,
     above,
     below,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.analysis.verdicts.rows import by_group, end, read_rows, sample
-from attnsweep.orchestrator.analysis.verdicts.verdict import read_verdict
+from attnsweep.orchestrator.analysis.verdict import read_verdict
+from attnsweep.orchestrator.analysis.verdict_rows import by_group, end, read_rows, sample
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.analysis.verdicts.power import power
-from attnsweep.orchestrator.analysis.verdicts.rows import columns
-from attnsweep.orchestrator.analysis.verdicts.verdict import Evidence, together, verdict
+from attnsweep.orchestrator.analysis.verdict import Evidence, power, together, verdict
+from attnsweep.orchestrator.analysis.verdict_rows import columns
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.workloads.errors import UserError
 from tests.search_spaces.test_claim import claim

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.roles.history import layer_names_of, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, role_histories
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.statement import Quantity

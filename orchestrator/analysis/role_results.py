@@ -1,8 +1,8 @@
 """The roles of heads: how often, when and under which hyperparameters they occur, as numbers, tables and Markdown."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import duckdb
 import pyarrow as pa
@@ -18,13 +18,23 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     trials_count_once,
     weights_of_trainings,
 )
-from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, emergence_of
-from attnsweep.orchestrator.analysis.roles.history import RoleHistory, layer_names_of, layer_title, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import (
+    RoleEmergence,
+    RoleHistory,
+    emergence_of,
+    layer_names_of,
+    layer_title,
+    role_histories,
+)
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.sweep import Sweep
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _MOST_MARKDOWN_COLUMNS = 4
 """The Markdown has no table of roles by parameter if it had more columns than this; the JSON has all numbers."""
+_DASHES = ("-", "--", "-.", ":")
 _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 
@@ -281,3 +291,40 @@ def step_label(when: RoleEmergence) -> str:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
     return f"{when.median_step:,}{through}"
+
+
+def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":
+    """Draws the share of trainings in which each role has emerged, by step, with 95% bands: one panel per layer.
+
+    Lines connect the probes. The axis of steps is logarithmic if the first probes are close together.
+
+    Args:
+        roles: The roles of a sweep, at least one.
+        layers: The layers to draw; by default all.
+    """
+    from attnsweep.orchestrator.analysis.figures import (
+        figure_text,
+        house_style,
+        legend_below,
+        new_share_panels,
+        role_colour,
+        scale_steps,
+    )
+
+    layers = layers or list(dict.fromkeys(emergence.layer for emergence in roles.emergence))
+    with house_style():
+        figure, panels = new_share_panels(len(layers), "share of trainings with the role", title)
+        for panel, layer in zip(panels, layers, strict=True):
+            inside = [emergence for emergence in roles.emergence if emergence.layer == layer]
+            for emergence in inside:
+                steps, shares, low, high = zip(*(astuple(point) for point in emergence.curve), strict=True)
+                colour = role_colour(emergence.role, roles.names)
+                dashes = _DASHES[roles.names.index(emergence.role) % len(_DASHES)]
+                panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+                (line,) = panel.plot(steps, shares, color=colour, linestyle=dashes, marker=".", label=emergence.role)
+                line.set_clip_on(False)
+            n_trainings = max(emergence.n_trainings for emergence in inside)
+            panel.set_title(f"{figure_text(roles.layer_title(layer))}, {n_trainings:,} trainings")
+            scale_steps(panel, sorted({point.step for emergence in inside for point in emergence.curve}))
+        legend_below(figure, {str(line.get_label()): line for panel in panels for line in panel.get_lines()})
+    return figure

@@ -5,15 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.onset.hazards import Factor, HazardRatios, hazard_ratios
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, OnsetTimes
-from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED
+from attnsweep.orchestrator.analysis.hazards import Factor, HazardRatios, hazard_ratios
+from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
+from attnsweep.orchestrator.analysis.rates.bins import Crossing, by_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,11 +22,6 @@ _ENDS: tuple[Callable[[CurvePoint], float], ...] = (
     lambda point: point.high,
     lambda point: point.low,
 )
-_OUTCOME_ONSETS = f"""
-select trial, outcome = $outcome as came, diverged_step is not null or n_steps < param_n_steps or outcome = 'solved'
-    as ended, case when came then onset_step else n_steps end as step, param_n_steps as budget
-from trainings where {IS_JUDGED} order by trial, replicate
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +139,17 @@ def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> 
     Args:
         legend: The title of the legend.
     """
-    from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure, scale_shares, scale_steps
-    from attnsweep.orchestrator.analysis.figures.style import figure_text, group_style, house_style, legend_below
+    from attnsweep.orchestrator.analysis.figures import (
+        HEIGHT,
+        WIDTH,
+        figure_text,
+        group_style,
+        house_style,
+        legend_below,
+        new_figure,
+        scale_shares,
+        scale_steps,
+    )
 
     with house_style():
         figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(curves))
@@ -218,19 +220,3 @@ def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> 
         HalfReached(*ends),
         curve,
     )
-
-
-def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """Reads for each training the step from which its outcome held. Failed trainings are left out.
-
-    A training with another outcome is censored at its last step, because it might have reached this outcome later. But
-    a training that ended for good (solved, diverged or converged) never reaches this outcome, so it counts as without
-    it up to the last step of all. The curve is therefore the cumulative incidence, and if all budgets are equal it ends
-    at the outcome's rate. Censoring these trainings too would instead estimate the share if no other outcome existed.
-    """
-    rows = connection.execute(_OUTCOME_ONSETS, {"outcome": outcome}).fetchnumpy()
-    came, step = np.asarray(rows["came"], np.bool_), np.asarray(rows["step"], np.int64)
-    never = ~came & np.asarray(rows["ended"], np.bool_)
-    last = int(np.asarray(rows["budget"], np.int64).max(initial=0))
-    step = np.where(never, max(last, step.max(initial=0)), step)
-    return OnsetTimes(np.asarray(rows["trial"], np.int64), step, came)

@@ -1,16 +1,19 @@
-"""The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger."""
+"""The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger.
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+`power` forecasts by simulation how many trainings a verdict takes if the claim holds with some margin.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from statistics import NormalDist
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.verdicts.evidence import (
-    Numbers,
+from attnsweep.orchestrator.analysis.answer import Record, json_line
+from attnsweep.orchestrator.analysis.evidence import (
     above,
     below,
     median_interval,
@@ -18,7 +21,7 @@ from attnsweep.orchestrator.analysis.verdicts.evidence import (
     medians_ordered,
     ordered,
 )
-from attnsweep.orchestrator.analysis.verdicts.rows import Row, Sample, by_group, end, is_judged, read_rows, sample
+from attnsweep.orchestrator.analysis.verdict_rows import Row, Sample, by_group, end, is_judged, read_rows, sample
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.claim import Claim
@@ -28,6 +31,10 @@ from attnsweep.search_spaces.statement import Quantity, Statement
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
 _MOST = 1e12
 """E-values above this are reported as this value."""
+MARGINS = (0.05, 0.1, 0.2, 0.4)
+N_SIMULATED = 200
+_LAST = 2**30
+"""The step at which simulated trainings end; all have reached the goal by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Record):
     """A rate or a median of a group, with its anytime-valid interval.
 
     Attributes:
@@ -63,6 +70,8 @@ class Measured:
     high: float
     n: int
     is_value: bool = False
+
+    json_keys = ("group", "n", "value", "low", "high")
 
     def __str__(self) -> str:
         ends = (self.value, self.low, self.high)
@@ -111,15 +120,19 @@ class Verdict:
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
+        """Returns the verdict as one line of JSON; numbers that are not finite become null."""
         content = {
             "claim": self.claim.model_dump(mode="json"),
             "verdict": self.decision,
             "trainings": self.n_trainings,
             "failed": self.n_failed,
-            "statements": [_statement_json(statement) for statement in self.statements],
+            "statements": [
+                {"text": stated.text, "measured": stated.measured, **stated.evidence.as_json()}
+                for stated in self.statements
+            ],
             "looks": [{"trainings_each": look.n, **look.evidence.as_json()} for look in self.looks],
         }
-        return json.dumps(content, allow_nan=False)
+        return json_line(content)
 
     def lines(self) -> list[str]:
         """Formats the verdict as lines for people."""
@@ -161,7 +174,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
     Args:
         claim: The claim.
-        trainings: The rows of the claim's sweep, as `rows.read_rows` returns them.
+        trainings: The rows of the claim's sweep, as `read_rows` returns them.
         sizes: The number of trainings of each group at each look.
 
     Raises:
@@ -254,27 +267,104 @@ def _measured(quantity: Quantity, of: Sample, confidence: float) -> Measured:
     if quantity.kind == "rate":
         k = int(of.sum())
         return Measured(quantity.group, k / max(n, 1), *sequential_interval(k, n, 1 - confidence), n)
-    middle: Numbers = np.sort(of)
     is_value = quantity.what == "value"
     least, most = median_interval(of, confidence, -np.inf if is_value else 0.0)
-    return Measured(quantity.group, float(middle[(n - 1) // 2]) if n else np.inf, least, most, n, is_value)
-
-
-def _statement_json(stated: Stated) -> dict[str, Any]:
-    return {
-        "text": stated.text,
-        "measured": [
-            {"group": measured.group, "n": measured.n}
-            | {name: _or_none(getattr(measured, name)) for name in ("value", "low", "high")}
-            for measured in stated.measured
-        ],
-        **stated.evidence.as_json(),
-    }
-
-
-def _or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return Measured(quantity.group, float(np.sort(of)[(n - 1) // 2]) if n else np.inf, least, most, n, is_value)
 
 
 def _short(value: float) -> str:
     return "never" if np.isinf(value) else f"{value:.0f}" if value > 1 else f"{value:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Power(Record):
+    """How often and how soon a claim is supported if all its statements hold with a margin.
+
+    Attributes:
+        margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
+            apart their rates are, around one half. For medians, the margin of the share of trainings that have reached
+            the goal by the step.
+        share: The share of simulated claims that are supported within the budget.
+        n_median: The number of trainings, of all groups, by which half of the simulated claims are supported; `None` if
+            fewer than half are.
+        n_most: The number of trainings by which 90% are supported; `None` if fewer are.
+    """
+
+    margin: float
+    share: float
+    n_median: int | None
+    n_most: int | None
+
+    def line(self) -> str:
+        """Formats the forecast as one line for people."""
+        half, most = ("more than the budget" if n is None else f"{n:,}" for n in (self.n_median, self.n_most))
+        return f" margin {self.margin:g}: {self.share:.0%} supported within the budget; half by {half}, 90% by {most}"
+
+
+def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
+    """Simulates verdicts on a claim that holds by a margin, for each margin at which all its rates are in 0..1."""
+    return [
+        _power(claim, margin, n_simulated)
+        for margin in MARGINS
+        if all(_has_room(statement, margin) for statement in claim.statements)
+    ]
+
+
+def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
+    rng = np.random.default_rng(0)
+    sizes = [claim.batch]
+    while (n := claim.next_size(sizes[-1])) is not None:
+        sizes.append(n)
+    took = np.array([_until(claim, margin, sizes, rng) for _ in range(n_simulated)]) * len(claim.groups)
+    half, most = (np.quantile(took, share, method="inverted_cdf") for share in (0.5, 0.9))
+    return Power(margin, float(np.mean(np.isfinite(took))), *(int(n) if np.isfinite(n) else None for n in (half, most)))
+
+
+def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
+    """Simulates one verdict. Returns the number of trainings per group at which the claim is supported, or infinity."""
+    drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
+    for n in sizes:
+        firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
+        evidence = together(
+            [
+                weigh(statement, first.__getitem__, lambda _: _LAST)
+                for statement, first in zip(claim.statements, firsts, strict=True)
+            ]
+        )
+        decision = evidence.decision(claim.confidence)
+        if decision != "undecided":
+            return n if decision == "supported" else np.inf
+    return np.inf
+
+
+def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
+    """Draws the results of `n` simulated trainings for each side of the statement."""
+    if statement.kind == "rate":
+        return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
+    apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound
+    sides = ((statement.lower, -1, statement.lower_factor), (statement.upper, 1, statement.upper_factor))
+    return {
+        side: np.exp(rng.normal(np.log(bound or 1e3 / factor) + sign * apart, 1, n))
+        for side, sign, factor in sides
+        if side is not None
+    }
+
+
+def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
+    """Yields each side of the statement with a rate at which the statement holds by the margin."""
+    lower, upper, bound = statement.lower, statement.upper, statement.bound
+    if bound is not None:
+        yield statement.quantities[0], bound - margin if upper is None else bound + margin
+        return
+    assert lower is not None
+    assert upper is not None
+    # The two rates lie around one half, because the share of a sample varies most there.
+    factor = statement.upper_factor / statement.lower_factor
+    yield lower, factor / (1 + factor) - margin / 2
+    yield upper, 1 / (1 + factor) + margin / 2
+
+
+def _has_room(statement: Statement, margin: float) -> bool:
+    if statement.kind == "median":
+        return margin < 0.5
+    return all(0 < rate < 1 for _, rate in _rates(statement, margin))

@@ -1,34 +1,47 @@
-"""The share of trainings that have reached an event, by step: the Kaplan-Meier estimate. Axes: R training, T time.
+"""When trainings reach an outcome, an event or a level of the loss ("the goal"): read from a ledger, and as a curve.
 
-Trainings may have different lengths. A training that ends without the event is censored at its last step. The variance
-is Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is that of a
-rate in `rates.intervals`, for the number of trainings that would give this variance:
+The curve is the share of trainings that have reached the goal, by step: the Kaplan-Meier estimate. Trainings may have
+different lengths. A training that ends without the goal is censored at its last step. The variance is Greenwood's,
+summed by trial, so that replicates of one trial are not taken as independent. The interval is that of a rate in
+`rates.intervals`, for the number of trainings that would give this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
 - Under `Sequential` replication trainings have weights such that each trial counts once, in the share and in both
   variances; without censoring, the share and interval are those of `mean_rate`.
 
+Axes: R training, T time.
 Source: Kaplan & Meier 1958; Williams 1995, Biometrics 51 (Greenwood's variance of clustered times); Cutler & Ederer
 1958 (effective sample size of a survival rate).
 """
 
 from dataclasses import dataclass
 
+import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.rates.intervals import (
-    rate_interval,
-    spread_of_estimate,
-    weights_of_trainings,
-)
+from attnsweep.orchestrator.analysis.rates.intervals import rate_interval, spread_of_estimate, weights_of_trainings
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from attnsweep.workloads.vocabulary import AT_LEVEL
 
 _MOST_POINTS = 64
 """The most points of a curve."""
 _ROUNDING = 1e-9
 """The relative rounding error that a comparison of shares tolerates."""
+_TIMES = """
+select trial, {came} as came, greatest(coalesce({reached}, n_steps) - {start}, 0) as step,
+    param_n_steps - {start} as most, diverged_step is not null or n_steps < param_n_steps or outcome = 'solved' as ended
+from {trainings} where {judged} and {start} is not null order by trial, replicate
+"""
+_WITH_LEVELS = """
+trainings left join (
+    select trial, replicate, min(step) as step
+    from curves join (select trial, replicate, {level} as level from trainings) using (trial, replicate)
+    where metric = 'eval_loss' and value < level - {share} * abs(level) group by all
+) below using (trial, replicate)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +166,74 @@ class OnsetTimes:
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
         """The share of trainings that have reached the goal, by step."""
         return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)
+
+
+def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
+    """Reads for each training the step from which its outcome held. Failed and pruned trainings are left out.
+
+    A training with another outcome is censored at its last step, because it might have reached this outcome later. But
+    a training that ended for good (solved, diverged or converged) never reaches this outcome, so it counts as without
+    it up to the last step of all. The curve is therefore the cumulative incidence, and if all budgets are equal it ends
+    at the outcome's rate. Censoring these trainings too would instead estimate the share if no other outcome existed.
+    """
+    came = f"outcome = {literal(outcome)}"
+    return _read_times(connection, came, f"case when {came} then onset_step end")
+
+
+def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Lists the events that a ledger has columns for, in the workload's order."""
+    return _names_after(connection, "event_")
+
+
+def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
+    """Reads the step at which an event first held in each training. Which trainings are left out, and which are
+    censored, is as in `outcome_onsets`.
+
+    Args:
+        connection: From `Ledger.connect`.
+        event: One of `event_names`.
+        after: Another event. If given, steps count from where this other event first held, trainings in which it never
+            held are left out, and an `event` that held before it, or at the same probe, has step 0.
+    """
+    column, start = identifier(f"event_{event}"), "0" if after is None else identifier(f"event_{after}")
+    return _read_times(connection, f"{column} is not null", column, start=start)
+
+
+def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Lists a ledger's reference levels (the losses of simple predictors), in the workload's order."""
+    return _names_after(connection, "level_")
+
+
+def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
+    """Finds the first probe of each training whose `eval_loss` is more than 1% below a reference level. Which trainings
+    are left out, and which are censored, is as in `outcome_onsets`.
+
+    Args:
+        connection: From `Ledger.connect`.
+        level: One of `level_names`.
+    """
+    trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
+    return _read_times(connection, "below.step is not null", "below.step", trainings=trainings)
+
+
+def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str]:
+    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
+    return [name.removeprefix(prefix) for name in columns if name.startswith(prefix)]
+
+
+def _read_times(
+    connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
+) -> OnsetTimes:
+    """Reads when judged trainings reached a goal; a training that ended for good without it counts up to the last step.
+
+    Args:
+        came, reached, start: SQL expressions: whether a training reached the goal, at which step, and where steps
+            count from.
+        trainings: The table in SQL.
+    """
+    query = _TIMES.format(came=came, reached=reached, start=start, trainings=trainings, judged=IS_JUDGED)
+    rows = connection.execute(query).fetchnumpy()
+    came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))
+    trial_R, step_R, most_R = (np.asarray(rows[name], np.int64) for name in ("trial", "step", "most"))
+    last = max(int(step_R.max(initial=0)), int(most_R.max(initial=0)))
+    return OnsetTimes(trial_R, np.where(ended_R & ~came_R, last, step_R), came_R)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
+from attnsweep.orchestrator.analysis.onset_times import OnsetTimes
 from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trainings
 from attnsweep.workloads.errors import UserError
 
@@ -111,8 +111,15 @@ class HazardRatios(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """Draws the hazard ratios with their intervals on a logarithmic axis. Bins without an estimate have no mark."""
-        from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, draw_interval, figure_text, house_style
+        from attnsweep.orchestrator.analysis.figures import (
+            BLUE,
+            GREY,
+            WIDTH,
+            draw_interval,
+            figure_text,
+            house_style,
+            new_figure,
+        )
 
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")

@@ -1,1 +1,0 @@
-"""The common parts of all figures: style sheet, panels, axes, marks and texts."""
