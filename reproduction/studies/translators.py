@@ -38,7 +38,7 @@ from attnsweep.reproduction.trained import one_thread, queried, trained
 from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.translation import Translation
-from attnsweep.workloads.translation.looked_at import looked_at
+from attnsweep.workloads.translation.head_scores import looked_at
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.translator import LAYERS
 

@@ -7,8 +7,7 @@ import pytest
 
 from attnsweep import AtLevel, Evidence, Rule, VerdictTable
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.category_pairs.full_outcomes import FULL
-from attnsweep.workloads.category_pairs.reduced_outcomes import REDUCED
+from attnsweep.workloads.category_pairs.outcomes import FULL, REDUCED
 from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur
 from attnsweep.workloads.errors import LabelError
 from attnsweep.workloads.formal_languages.workload import VERDICTS as OF_LANGUAGES

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention import Embedding, Linear
+from attnsweep.workloads.attention.layers import Embedding, Linear
 from attnsweep.workloads.engine.construction import built_modules
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.pack import Pack

@@ -19,10 +19,8 @@ from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.lenses import head_maps
 from attnsweep.workloads.translation import Translation
-from attnsweep.workloads.translation.buckets import by_length
 from attnsweep.workloads.translation.corpus import TEST
-from attnsweep.workloads.translation.data import pairs_of
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import by_length, pairs_of, studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel
 from tests.workloads.translation.small_translation import small
 
