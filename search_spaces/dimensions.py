@@ -192,6 +192,12 @@ class Zip(Positional):
         """Returns the dimension that Optuna draws: a choice among the rows, written as JSON texts such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
+    @staticmethod
+    def row(text: str) -> list[Scalar]:
+        """Parses a row from the JSON text that Optuna drew."""
+        row: list[Scalar] = json.loads(text)
+        return row
+
 
 Dimension: TypeAlias = Annotated[
     Annotated[_CheckedScalar, Tag("value")]
