@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.reproduction.boue import counts, gradients
-from attnsweep.reproduction.boue.misprints import (
+from attnsweep.reproduction.boue.gradients import (
     cache_without_scale,
     epsilon_added_to_the_deviation,
     low_rank_without_the_weight,
