@@ -29,7 +29,7 @@ def new_workload(
     ],
 ) -> None:
     """Write NAME.py, a small example workload with attention and a sweep of it, and print what to do next."""
-    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+    from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
 
     typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
     commands = next_commands(name)
