@@ -138,8 +138,8 @@ def driven(
     from attnsweep.orchestrator.ledger.schema import schemas_of
     from attnsweep.orchestrator.ledger.writer import LedgerWriter
     from attnsweep.orchestrator.running.loop import SweepLoop
+    from attnsweep.orchestrator.running.one_run import SHOW_SECONDS_PER_TRAINER, show_progress
     from attnsweep.orchestrator.running.progress import ProgressDisplay
-    from attnsweep.orchestrator.running.session import _SHOW_SECONDS_PER_TRAINER, _show_progress
     from attnsweep.orchestrator.running.study import Study
     from attnsweep.orchestrator.storage.progress import Beacon
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -165,8 +165,8 @@ def driven(
 
         def should_stop() -> bool:
             nonlocal shown
-            if clock.now - shown > _SHOW_SECONDS_PER_TRAINER * stub.n_trainers:
-                _show_progress(display, beacon, stub, loop, "")
+            if clock.now - shown > SHOW_SECONDS_PER_TRAINER * stub.n_trainers:
+                show_progress(display, beacon, stub, loop, "")
                 shown = clock.now
             return until_first_report and stub.first_report is not None
 

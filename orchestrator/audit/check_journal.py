@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from attnsweep.orchestrator.audit.problems import Check, Problem
-from attnsweep.orchestrator.running.journal_chain import Seals, is_note, read_seals
-from attnsweep.orchestrator.running.journal_pieces import orphans, read_pieces
+from attnsweep.orchestrator.running.journal import Seals, is_note, read_seals
+from attnsweep.orchestrator.running.study_storage import orphans, read_pieces
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory

@@ -16,8 +16,7 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.node_record import NodeRecord
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, TrainerShare, Wanted, allot, left_by
+from attnsweep.orchestrator.training.nodes import Amount, Node, NodeRecord, TrainerShare, Wanted, allot, left_by
 
 
 @dataclass

@@ -29,11 +29,11 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.nodes import Amount, Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.priority import OtherSweeps
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Wanted
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.executors.programs import KnownPrograms
 

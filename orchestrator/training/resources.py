@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, Pool, RunContext
-from attnsweep.orchestrator.training.trainers_per_node import Device, Wanted
+from attnsweep.orchestrator.training.nodes import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:

@@ -121,7 +121,7 @@ FAULTS_OF_CLAIMS = (
     ),
     Fault(
         "a step held against the default of n_steps, which n_epochs replaces",
-        "orchestrator/running/preflight/claim.py",
+        "orchestrator/running/verifying.py",
         "workload.parameters.resolve({**claim.fixed, **claim.groups[quantity.group]}).n_steps",
         'workload.parameters.declared()["n_steps"].default',
         (f"{_VERIFYING}::test_a_step_is_held_against_what_the_parameters_amount_to",),

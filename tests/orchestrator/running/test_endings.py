@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.running import session
+from attnsweep.orchestrator.running import one_run
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.errors import SweepError
@@ -23,13 +23,13 @@ FAULT, CTRL_C = SweepError("enough", "here"), KeyboardInterrupt()
     ("owner", "name", "fault", "is_projected"),
     [
         (SweepDirectory, "record_as", FAULT, False),
-        (session, "Projection", CTRL_C, False),
+        (one_run, "Projection", CTRL_C, False),
         (SweepLoop, "__init__", FAULT, True),
         (SweepLoop, "resume", CTRL_C, True),
         (SweepLoop, "run", CTRL_C, True),
         (SweepDirectory, "record_run", FAULT, True),
         (Projection, "end_soon", CTRL_C, True),
-        (session, "summarize", FAULT, True),
+        (one_run, "summarize", FAULT, True),
     ],
 )
 def test_all_that_a_run_opened_is_closed(

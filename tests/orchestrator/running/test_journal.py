@@ -6,7 +6,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from attnsweep.orchestrator.running import journal_pieces
+from attnsweep.orchestrator.running import study_storage
 from attnsweep.orchestrator.running.study import Asked, Configuration, Study
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
@@ -77,7 +77,7 @@ def test_its_pieces_are_optunas_file_and_are_joined_when_many(tmp_path: Path, mo
     storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
     assert storage.get_n_trials(storage.get_study_id_from_name(directory.sweep)) == 6
     assert len(_pieces(prefix)) == 2 + 6
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 5)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 5)
     _run(study, 1)
     # The joined one, the first one of the writer, which stays, and the last one.
     assert len(_pieces(prefix)) == 3
@@ -90,7 +90,7 @@ def test_a_joining_that_was_killed_before_it_removed_its_parts_counts_each_entry
     directory = _directory(new_prefix())
     study = Study(directory)
     _run(study, 6)
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 5)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 5)
     monkeypatch.setattr(ObjectPrefix, "remove", lambda *_: None)
     _run(study, 1)
     resumed = Study(directory)

@@ -10,8 +10,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from attnsweep.orchestrator.audit.check_journal import check_journal
-from attnsweep.orchestrator.running.journal import JournalFile
-from attnsweep.orchestrator.running.journal_chain import read_seals
+from attnsweep.orchestrator.running.journal import JournalFile, read_seals
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory

@@ -12,8 +12,8 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
 from attnsweep.orchestrator.audit.check_journal import check_journal
-from attnsweep.orchestrator.running import journal_pieces
-from attnsweep.orchestrator.running.journal_pieces import JournalPieces, read_pieces
+from attnsweep.orchestrator.running import study_storage
+from attnsweep.orchestrator.running.study_storage import JournalPieces, read_pieces
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
@@ -111,7 +111,7 @@ def test_whatever_happens_the_journal_is_that_of_the_last_writer(steps: list[tup
     network = Network(MemoryStore())
     place = _place(network)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal_pieces, "_MOST_PIECES", 3)
+        patch.setattr(study_storage, "_MOST_PIECES", 3)
         holder = Writer(place, "0")
         earlier: list[Writer] = []
         for number, (step, fate, which) in enumerate(steps):
@@ -219,7 +219,7 @@ def test_a_writer_that_wakes_after_its_successor_began_learns_it() -> None:
 def test_a_writer_that_wakes_after_its_successor_joined_the_pieces_learns_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place, first = _journal(2)
     second = Writer(place, "1")
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 3)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 3)
     for number in range(6):
         second.save(number)
     with pytest.raises(StoreError, match=r"piece-00000004\.jsonl: got 'a piece of the journal that another process"):
@@ -239,7 +239,7 @@ def test_a_piece_of_a_writer_that_had_lost_the_sweep_does_not_count_and_is_named
 ) -> None:
     place, writer = _journal(2)
     stray = place.read_text(f"{STUDY_FILE}/piece-00000003.jsonl").replace("1", "7")
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 3)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 3)
     for number in range(3):
         writer.save(number)
     assert _checked(place, tmp_path / "before") == []
@@ -271,7 +271,7 @@ def test_pieces_of_earlier_versions_are_read_and_continued(
     assert writer.view == [f'{{"value":{value}}}' for value in range(5)]
     writer.save(7)
     _check(place, writer)
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 1)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 1)
     writer.save(8)
     _check(place, writer)
     assert len(place.texts(STUDY_FILE)) == 3

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running import session
+from attnsweep.orchestrator.running import one_run
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
 from attnsweep.orchestrator.running.study import read_trials
@@ -40,7 +40,7 @@ class WhileWaiting(io.StringIO):
 
 @pytest.fixture
 def spec(monkeypatch: pytest.MonkeyPatch, no_mlflow: None) -> Sweep:
-    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(one_run, "_LOOK_SECONDS", 0.01)
     return sweeps.small_sweep(trials=2, replicates=2)
 
 

@@ -14,10 +14,9 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE, write_verdict
-from attnsweep.orchestrator.running import session
-from attnsweep.orchestrator.running.preflight.claim import check_claim
+from attnsweep.orchestrator.running import one_run
 from attnsweep.orchestrator.running.session import resume_sweep
-from attnsweep.orchestrator.running.verifying import begin, decide
+from attnsweep.orchestrator.running.verifying import begin, check_claim, decide
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place_names import place_of
@@ -90,7 +89,7 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
     tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a scheduler repeats it while its predecessor still trains."""
-    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(one_run, "_LOOK_SECONDS", 0.01)
     one, where = load_claim(claim_file(tmp_path, 0.4, budget=16)), tmp_path / "s"
     begin(one, where, HERE, Console(quiet=True))
     lock = SweepDirectory.open(where).place.lock("verify")

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.training.bleu import bleu, score_written
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
+from attnsweep.orchestrator.training.rows import bleu, score_written
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters

@@ -17,9 +17,9 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.nodes import Amount, Node, TrainerShare, Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.tasks import Task
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, TrainerShare, Wanted
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from attnsweep.orchestrator.running.preflight.charges import check_charges
-from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.preflight import Sample, check_charges
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.category_pairs import CategoryPairs

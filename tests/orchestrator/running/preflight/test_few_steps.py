@@ -3,8 +3,7 @@
 import pytest
 from torch import nn
 
-from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
-from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.preflight import Sample, few_steps_warning
 from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.category_pairs import CategoryPairs

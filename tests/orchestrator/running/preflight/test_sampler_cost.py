@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnsweep.orchestrator.running.preflight.sampler_cost import sampler_warning
+from attnsweep.orchestrator.running.preflight import sampler_warning
 from attnsweep.search_spaces.sweep import Sampler
 from tests.orchestrator.small_sweep import small_sweep
 from tests.present import present

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from attnsweep.orchestrator.running.preflight.sample import Sample
-from attnsweep.orchestrator.running.preflight.starts import check_starts
+from attnsweep.orchestrator.running.preflight import Sample, check_starts
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.training.error_text import text_of
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer import text_of
 from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.errors import SpecError

@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 from rich.console import Console
 
 from attnsweep.orchestrator.storage.environment import Engine
-from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
