@@ -220,7 +220,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a pack goes on from what another type of machine has begun",
         "orchestrator/running/checkpoints.py",
-        " or self._environments[pack] != environment:",
+        " or trained_in != environment:",
         ":",
         (f"{_RUNNING}/test_machines.py",),
     ),
