@@ -3,8 +3,8 @@
 from tests.planted.fault import Fault
 
 _RUNNING, _STORAGE = "tests/orchestrator/running", "tests/orchestrator/storage"
-_CHAIN, _PIECES = f"{_RUNNING}/test_journal_chain.py", f"{_RUNNING}/test_journal_pieces.py"
-_FILE = f"{_RUNNING}/test_journal_file.py"
+_CHAIN, _PIECES = f"{_RUNNING}/test_journal.py", f"{_RUNNING}/test_study_storage.py"
+_FILE = f"{_RUNNING}/test_journal.py"
 _IN_A_STORE = "tests/end_to_end/test_object_store_sweeps.py"
 
 FAULTS_OF_JOURNALS = (

@@ -2,10 +2,10 @@
 
 from tests.planted.fault import Fault
 
-_TWO_RESUMES = "tests/orchestrator/running/test_two_resumes.py"
+_TWO_RESUMES = "tests/orchestrator/running/test_one_run.py"
 _RETRAINING = "tests/orchestrator/inspection/test_retraining.py"
-_WEIGHTS = "tests/orchestrator/running/test_weights_not_kept.py"
-_SELF_CHECK = "tests/orchestrator/running/test_fault_of_self_check.py"
+_WEIGHTS = "tests/orchestrator/running/test_one_run.py"
+_SELF_CHECK = "tests/orchestrator/running/test_self_check.py"
 
 FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
@@ -20,14 +20,14 @@ FAULTS_OF_RESUMED_SWEEPS = (
         "orchestrator/tracking/runs.py",
         "trial in retried and run.info.end_time != retried[trial]",
         "trial in retried and not run.info.end_time",
-        ("tests/orchestrator/running/test_retried.py",),
+        ("tests/orchestrator/running/test_resume_options.py",),
     ),
     Fault(
         "failed trainings are forgotten before the record says that they are trained again",
         "orchestrator/storage/sweep_directory.py",
         " or changed.retried != self.retried:",
         ":",
-        ("tests/orchestrator/running/test_retried.py",),
+        ("tests/orchestrator/running/test_resume_options.py",),
     ),
     Fault(
         "a record that is not read again under the lock",

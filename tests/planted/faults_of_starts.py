@@ -7,7 +7,7 @@ _CONSTANTS = "tests/workloads/engine/test_constants.py"
 _INITIALIZATION = "tests/workloads/engine/test_initialization.py"
 _PLAIN = "tests/workloads/engine/test_plain.py"
 _TRAINABLE = "tests/workloads/engine/test_trainable.py"
-_STARTS = "tests/orchestrator/running/preflight/test_starts.py"
+_STARTS = "tests/orchestrator/running/test_preflight.py"
 
 FAULTS_OF_STARTS = (
     Fault(

@@ -180,7 +180,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/running/one_run.py",
         "opened.enter_context(closing(start_pool(sweep.workload, _context(sweep))))",
         "start_pool(sweep.workload, _context(sweep))",
-        (f"{_RUNNING}/test_endings.py",),
+        (f"{_RUNNING}/test_one_run.py",),
     ),
     Fault(
         "a pack that kills its trainers is not halved",

@@ -25,7 +25,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT, blocks
-from tests.orchestrator.running.test_two_resumes import WhileWaiting
+from tests.orchestrator.running.test_one_run import WhileWaiting
 from tests.orchestrator.small_sweep import SCHEMAS
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.search_spaces.test_claim import claim
