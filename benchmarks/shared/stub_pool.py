@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnsweep.orchestrator.training.messages import PackOrder, Reports, Rows
+    from attnsweep.orchestrator.training.messages import Hardware, PackOrder, Reports, Rows
     from attnsweep.workloads.engine.contract import Workload
 
 RAY_WAIT_SECONDS_PER_TRAINER = 3e-7
@@ -45,8 +45,7 @@ class StubPool:
         first_report: When the loop took the first report.
     """
 
-    waiting_for, accelerator, machine = "", "cpu", "here"
-    machines = idle_machines = frozenset(("here",))
+    waiting_for, machines = "", frozenset(("here",))
 
     def __init__(
         self,
@@ -68,6 +67,13 @@ class StubPool:
     def has_idle(self) -> bool:
         """Whether a trainer has no pack."""
         return len(self._running) < self.n_trainers
+
+    @property
+    def idle(self) -> "list[Hardware]":
+        """The hardware of a trainer without a pack."""
+        from attnsweep.orchestrator.training.messages import Hardware
+
+        return [Hardware("cpu", "here")] if self.has_idle else []
 
     @property
     def running(self) -> "list[PackOrder]":

@@ -248,7 +248,7 @@ class SweepLoop:
         """Gives packs to idle trainers, drawing trials as needed. Returns whether the time for drawing ran out."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
-            accelerator = self._pool.accelerator
+            accelerator = self._pool.idle[0].accelerator
             order = self._plan.pack_to_continue()
             if order is None:
                 sizer = partial(self._sizes.sizer, accelerator)
@@ -272,7 +272,8 @@ class SweepLoop:
     def _machine_for(self, pack: str) -> str:
         """Returns the type of machine that should train a pack: if possible, one on which the pack was begun."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
-        return begun if begun is not None and begun in self._pool.idle_machines else self._pool.machine
+        idle = [hardware.machine for hardware in self._pool.idle]
+        return begun if begun is not None and begun in idle else idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
         """Returns the id of the environment on a type of machine. The environment is recorded before any row refers to

@@ -98,7 +98,7 @@ def replay_some(
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
     """Returns the first pack that an idle trainer can train on the type of machine that trained the pack before."""
-    idle = pool.idle_machines
+    idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
 

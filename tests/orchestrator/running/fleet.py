@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
+from attnsweep.orchestrator.training.messages import Hardware, PackOrder, Reports, RunContext
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 
@@ -15,36 +15,28 @@ class Fleet:
         trained: The packs, with the machine that each was given to.
     """
 
-    waiting_for, accelerator = "", "cpu"
+    waiting_for = ""
 
     def __init__(self, directory: SweepDirectory, *machines: str, look: Callable[[], None] = lambda: None) -> None:
         run = RunContext(directory.sweep, directory.environment)
         self._pools = [LocalPool(CategoryPairs(), run) for _ in machines]
         for pool, machine in zip(self._pools, machines, strict=True):
-            pool.machine = machine
+            pool.hardware = Hardware("cpu", machine)
         self.n_trainers = self.n_placed = len(machines)
         self.trained: list[tuple[str, PackOrder]] = []
         self._look = look
 
     @property
-    def _idle(self) -> list[LocalPool]:
-        return [pool for pool in self._pools if pool.has_idle]
-
-    @property
     def has_idle(self) -> bool:
-        return bool(self._idle)
+        return bool(self.idle)
 
     @property
-    def machine(self) -> str:
-        return self._idle[0].machine
+    def idle(self) -> list[Hardware]:
+        return [pool.hardware for pool in self._pools if pool.has_idle]
 
     @property
     def machines(self) -> frozenset[str]:
-        return frozenset(pool.machine for pool in self._pools)
-
-    @property
-    def idle_machines(self) -> frozenset[str]:
-        return frozenset(pool.machine for pool in self._idle)
+        return frozenset(pool.hardware.machine for pool in self._pools)
 
     @property
     def running(self) -> list[PackOrder]:
@@ -54,9 +46,9 @@ class Fleet:
         return []
 
     def train(self, order: PackOrder) -> None:
-        idle = self._idle
-        pool = next((each for each in idle if order.machine in (None, each.machine)), idle[0])
-        self.trained.append((pool.machine, order))
+        idle = [pool for pool in self._pools if pool.has_idle]
+        pool = next((each for each in idle if order.machine in (None, each.hardware.machine)), idle[0])
+        self.trained.append((pool.hardware.machine, order))
         pool.train(order)
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
