@@ -15,6 +15,13 @@ _OF_ATLAS = "tests/orchestrator/report/test_atlas.py"
 
 FAULTS_OF_CLAIMS = (
     Fault(
+        "a budget below the first batch, which ends with an error",
+        "orchestrator/running/verifying.py",
+        "budget=max(budget or stored.budget, stored.batch * len(stored.groups))",
+        "budget=budget or stored.budget",
+        (_GROWN,),
+    ),
+    Fault(
         "a prior that is cut off and not scaled up again, or the other way round",
         _EVIDENCE,
         " - np.log(special.betainc(0.5, 0.5, 1 - rate))",

@@ -67,6 +67,9 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     code, said = verify(path, "--dir", where)
     assert (code, "undecided: Few trainings" in said) == (6, True)
     rows = Ledger(where).trainings().num_rows
+    # The least budget is the first batch of each group, which is trained already.
+    code, said = verify(where, "--budget", "1")
+    assert (code, "undecided: Few trainings" in said, SweepDirectory.open(where).stages) == (6, True, (4,))
     # A larger budget is no other claim.
     code, said = verify(where, "--budget", "24")
     found = SweepDirectory.open(where)
