@@ -27,9 +27,8 @@ from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms
+from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms, said_of_places
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.rounding import said_of_places
 from attnsweep.workloads.errors import LabelError, SpecError, UserError
 from attnsweep.workloads.parameters import Value
 

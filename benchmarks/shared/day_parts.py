@@ -23,9 +23,9 @@ from attnsweep.workloads.engine import lbfgs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
-from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.testing import defaults
 from shared.bare_sweep import BareSweep
 from shared.day_points import Points

@@ -5,11 +5,11 @@ from functools import cache
 from typing import Any
 
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.choice import executors_on
 from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.programs import executors_on
 from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.width import width_on
 from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, Shape, unprobed
 
 SEARCHED = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}

@@ -11,9 +11,9 @@ import torch
 from harness import cpu_seconds
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.testing import defaults

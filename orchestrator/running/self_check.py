@@ -25,7 +25,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Pool, Raised, Trained
 from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.width import width_on
+from attnsweep.workloads.engine.lane_state import width_on
 
 _N_ALONE = 2
 _MOST_LANES = 64

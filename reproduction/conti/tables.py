@@ -19,6 +19,7 @@ from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.conti.draws import N_DRAWS, draw_families
 from attnsweep.reproduction.rows import value_row
 from attnsweep.reproduction.trained import one_thread
+from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
@@ -27,7 +28,6 @@ from attnsweep.workloads.diagnostics.structure import (
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
-    permutation_test,
     support_with_free_entries,
 )
 from attnsweep.workloads.errors import UserError

@@ -18,7 +18,7 @@ FAULTS_OF_TRAININGS = (
         ("tests/workloads/field/test_transformer.py",),
     ),
     Fault(
-        "a round too few", "workloads/engine/philox.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_philox.py",)
+        "a round too few", "workloads/engine/streams.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_philox.py",)
     ),
     Fault(
         "epsilon outside the root",
@@ -43,14 +43,14 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "masks of dropout that are those of step 0",
-        "workloads/engine/dropout.py",
+        "workloads/engine/engine_forms.py",
         "site.shape, _VALUES, step)",
         "site.shape, _VALUES)",
         (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
     ),
     Fault(
         "one mask for all calls of dropout",
-        "workloads/engine/dropout.py",
+        "workloads/engine/engine_forms.py",
         'integers(f"{DROPOUT}/{number}"',
         "integers(DROPOUT",
         (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
@@ -85,7 +85,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "merged steps of which the moments are not given back",
-        "workloads/engine/executors/bucket_steps.py",
+        "workloads/engine/executors/graphs.py",
         "for name in self._programs.step.updated:",
         "for name in self._programs.step.updated[:1]:",
         (f"{_ENGINE}/test_graphs.py",),
@@ -155,7 +155,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "the reset that leaves the valley's part in v",
-        "workloads/diagnostics/valley.py",
+        "workloads/diagnostics/objective.py",
         "v_LNN - row_means_LN1 + alpha_L",
         "v_LNN + alpha_L",
         ("tests/workloads/diagnostics/test_certificates.py::test_the_reset_is_the_one_of_the_source",),
@@ -183,7 +183,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "induction looked for before the token",
-        "workloads/diagnostics/roles/token_patterns.py",
+        "workloads/diagnostics/roles/counts.py",
         "after[..., 1:] = same[..., :-1]",
         "after[..., :-1] = same[..., 1:]",
         _ROLES,
@@ -260,7 +260,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a slope that trusts a kink",
-        "workloads/gradients/differences.py",
+        "workloads/gradients/check.py",
         "gap = max(abs(narrow - wide), abs(2.0 * bend(step) - bend(2.0 * step)) / 2.0)",
         "gap = abs(narrow - wide)",
         ("tests/workloads/gradients/test_differences.py",),
@@ -337,7 +337,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "an escape predicted from where the training ended",
-        "workloads/forecast/start.py",
+        "workloads/forecast/orders.py",
         "self.weights, drawn, template = starting_state(workload, lanes)",
         "self.weights, drawn, template = starting_state(workload, lanes, buffers)",
         (

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lane_state import optimizer_named
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
 
@@ -117,3 +117,43 @@ class Objective:
             with torch.no_grad():
                 losses = self.losses(trained)
             yield trained, losses
+
+
+RESET_STEPS = 1000
+"""Training steps after the reset; most trapped trainings solve within a few hundred."""
+
+
+def reset_valley(v_LNN: Tensor) -> Tensor:
+    """Resets the valley's direction: replaces the part vP of v (L, N, N) by alpha P, alpha = tr(v (I - P)) / (N -
+    1).
+    """
+    N = v_LNN.shape[1]
+    row_means_LN1 = v_LNN.mean(2, keepdim=True)
+    trace_L = v_LNN.diagonal(dim1=1, dim2=2).sum(1) - row_means_LN1.sum((1, 2))
+    alpha_L = trace_L / (N - 1)
+    return v_LNN - row_means_LN1 + alpha_L.view(-1, 1, 1) / N
+
+
+def solves_after_reset(
+    objective: Objective,
+    parameters: State,
+    rule: str,
+    learning_rate: Tensor,
+    solved_level: float,
+    *,
+    value_name: str = "v_NN",
+    n_steps: int = RESET_STEPS,
+) -> Tensor:
+    """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it.
+
+    Args:
+        objective: System P's loss.
+        parameters: (L, ...) the final parameters of the trainings.
+        rule: The name of the optimizer.
+        learning_rate: (L,) step sizes.
+        solved_level: A training is solved once its loss is below this level.
+        value_name: The name of the parameter v.
+        n_steps: The most steps after the reset.
+    """
+    reset = parameters | {value_name: reset_valley(parameters[value_name])}
+    return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

@@ -1,12 +1,4 @@
-"""Promotion: a stuck training of low precision is repeated in float64, to see whether rounding is what holds it.
-
-The training is repeated with the same seed and number of steps in two ways: from its first state, and from its final
-state. The second is compared with a continuation in the training's own precision, because more steps alone free some
-trainings.
-
-A training that is stuck in float64 from both states is stuck for another reason than its precision. The test does not
-show that it is stuck for ever. Docs: docs/zeros.md, zeros of the arithmetic. Axes: L lane.
-"""
+"""Tests the labels of a random sample of the stuck trainings."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +8,44 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Verdicts, Workload
 from attnsweep.workloads.engine.judging import is_stuck, judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.parameters import TrainingParameters
+
+
+def certify_stuck(
+    workload: Workload[Any],
+    pack: Pack[Any],
+    shares: NDArray[np.float64],
+    result: PackResult,
+    verdicts: Verdicts,
+) -> list[Certificate | None]:
+    """Tests the labels of a pack's L trainings. Returns certificates for stuck ones in the sample, `None` for others.
+
+    A training is in the sample if a random number drawn from its own seed is below its share. The sample therefore
+    depends neither on the pack nor on the other trainings.
+
+    Args:
+        workload: The problem.
+        pack: The ended pack, which holds the trainings' final states.
+        shares: (L,) the probability that each training is in the sample.
+        result: The pack's measurements.
+        verdicts: The workload's labels.
+    """
+    certificates: list[Certificate | None] = [None] * len(shares)
+    outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
+    lanes, _ = pack.final_state(np.arange(len(shares)))
+    drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
+    chosen = np.flatnonzero(is_stuck(workload, outcome) & ~result.is_cut_short & (drawn < shares))
+    if chosen.size:
+        new_certificates = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])
+        for lane, certificate in zip(chosen, new_certificates, strict=True):
+            certificates[lane] = certificate
+    return certificates
+
 
 PROMOTED_DTYPE = "float64"
 

@@ -64,7 +64,7 @@ class Lanes(Generic[P]):
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type in which parameters and optimizer state are kept between steps."""
-        return torch.float32 if self._is_mixed else self.loss_dtype
+        return torch.float32 if self.is_rounded and self.shared.float32_state else self.loss_dtype
 
     @property
     def loss_dtype(self) -> torch.dtype:
@@ -72,8 +72,9 @@ class Lanes(Generic[P]):
         return {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
 
     @property
-    def _is_mixed(self) -> bool:
-        return self.shared.dtype == "bfloat16" and self.shared.float32_state
+    def is_rounded(self) -> bool:
+        """Whether the training loss is computed in bfloat16."""
+        return self.loss_dtype == torch.bfloat16
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """Returns the values (L,) of a numeric parameter, NaN where it is null; by default in `self.dtype`."""

@@ -13,19 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.constants import digest_of
+from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from attnsweep.workloads.engine.dropout import Site, with_masks
+from attnsweep.workloads.engine.engine_forms import Site, with_masks
 from attnsweep.workloads.engine.functional import forms_in
 from attnsweep.workloads.engine.intervening import Interventions
-from attnsweep.workloads.engine.lane_state import LaneState, Problem, shapes_of
-from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
+from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up, optimizer_of, shapes_of
+from attnsweep.workloads.engine.layout import Layout, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import in_type, measurable
-from attnsweep.workloads.engine.starting_state import starting_state
-from attnsweep.workloads.engine.width import filled_up
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 

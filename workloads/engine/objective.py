@@ -8,12 +8,10 @@ from torch import Tensor
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram
 from attnsweep.workloads.engine.contract import Batch, P, Workload
 from attnsweep.workloads.engine.executors.executor import Executors
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import descent, numbers_of, over_lanes
 from attnsweep.workloads.engine.lane_store import LaneStore
-from attnsweep.workloads.engine.layout import ROWS, selected
+from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, selected
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import in_type, measurable
-from attnsweep.workloads.engine.readings import descent, numbers_of
 
 
 class Objective:

@@ -28,10 +28,8 @@ from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.objective import Objective
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import is_rounded
 from attnsweep.workloads.engine.probing import Probing
-from attnsweep.workloads.engine.record import Record
-from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.result import PackResult, Record
 
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS, 64 lanes need 121 evaluations if all
@@ -76,7 +74,7 @@ class Pack(Generic[P]):
     ) -> None:
         self._workload = workload
         self._store = LaneStore(workload, trainings, device, start, width, redraw)
-        self._programs = None if is_rounded(self._store.lanes) else programs
+        self._programs = None if self._store.lanes.is_rounded else programs
         self._known: dict[Hashable, Executor | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
         self._probing = Probing(workload, self._store, self._objective)
@@ -292,7 +290,7 @@ class Pack(Generic[P]):
             NoRuleError: If the block engine can compile neither. The message says why.
         """
         store = self._store
-        if is_rounded(store.lanes):
+        if store.lanes.is_rounded:
             raise NoRuleError("trainings in bfloat16 cannot be compiled")
         return compiled_graph(store, store.batch_at(0))
 

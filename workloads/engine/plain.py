@@ -9,20 +9,19 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.construction import built_alone
-from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.engine.dropout import DROPOUT, with_masks
-from attnsweep.workloads.engine.engine_forms import EngineForms
-from attnsweep.workloads.engine.functional import forms_in, over_lanes
-from attnsweep.workloads.engine.layout import under
+from attnsweep.workloads.engine.construction import built_alone, starting_state
+from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, with_masks
+from attnsweep.workloads.engine.functional import forms_in, gradients_of, numbers_of, over_lanes
+from attnsweep.workloads.engine.layout import measurable, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import measurable
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.probing import examined
-from attnsweep.workloads.engine.readings import gradients_of, numbers_of
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.errors import SpecError
 
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
@@ -203,3 +202,47 @@ def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> boo
     """Returns whether two values are equal up to the tolerance plus a loss's rounding. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
+
+
+_STEPS = 3
+
+
+def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
+    """Trains a few steps in a pack and alone, and returns the largest relative difference of a tensor.
+
+    The difference is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its
+    place.
+    """
+    together = _trained(workload, trainings, device)
+    alone = [_trained(workload, [training], device) for training in trainings]
+    deviations = (
+        _relative(values[lane], tensors[name][0])
+        for lane, tensors in enumerate(alone)
+        for name, values in together.items()
+    )
+    return max(deviations, default=0.0)
+
+
+def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
+    """Describes in a sentence how much a training's bits depend on its place in the pack (`deviation_by_place`)."""
+    deviation = deviation_by_place(workload, trainings, device)
+    if deviation == 0.0:
+        return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"
+    return (
+        f"bits: after {_STEPS} steps a training alone differs from itself in a pack by up to {deviation:.1e} of a "
+        "tensor's size, because an operation rounds by the place in memory: see docs/trust.md"
+    )
+
+
+def _trained(workload: Workload[P], trainings: Sequence[Training[P]], device: str) -> dict[str, NDArray[np.float64]]:
+    pack = Pack(workload, trainings, device)
+    pack.advance(_STEPS)
+    _, state = pack.final_state(np.arange(len(trainings)))
+    return {name: value.double().numpy(force=True) for name, value in state.items() if value.is_floating_point()}
+
+
+def _relative(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
+    if not differs.any():
+        return 0.0
+    return float(np.abs(one - other)[differs].max() / max(np.abs(other).max(), np.finfo(float).tiny))

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from attnsweep.workloads.diagnostics.roles.token_heads import score_patterns
+from attnsweep.workloads.diagnostics.roles.scores import score_patterns
 from attnsweep.workloads.engine.contract import HeadScores
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.gpt.data import GPTLanes, looked_at_sequences

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.identities.identity import Point
 
 _VECTOR_SIGMA = 0.3

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.identities.identity import Conserved, Error, Point, largest
-from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
+from attnsweep.workloads.identities.identity import Conserved, Error, Part, Point, largest, parameters_of, stacked
 
 
 @dataclass(frozen=True, kw_only=True)

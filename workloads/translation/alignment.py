@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles import Sentences
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 
 ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles import Arcs, Sentences, fit_offsets
+from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.translation.alignment import Alignment
 from attnsweep.workloads.translation.buckets import Bucket, by_length

@@ -8,8 +8,7 @@ from attnsweep.workloads.category_pairs.certificates import split
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
-from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.diagnostics.valley import reset_valley, solves_after_reset
+from attnsweep.workloads.diagnostics.objective import Objective, reset_valley, solves_after_reset
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 from tests.workloads.diagnostics.lanes import Point, system_lanes

@@ -9,17 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles import (
-    Arcs,
-    Sentences,
-    count_roles,
-    fit_offsets,
-    label_roles,
-    role_scores,
-    roles_held,
-    score_names,
-)
-from attnsweep.workloads.diagnostics.roles.counts import Looks
+from attnsweep.workloads.diagnostics.roles.counts import Looks, count_roles
+from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held, score_names
+from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import ROLES
 from tests.workloads.diagnostics.planted_heads import PLANTED, B, T, planted_sentences, shift

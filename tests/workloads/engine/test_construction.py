@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention import Embedding, Linear
-from attnsweep.workloads.engine.construction import built_modules
+from attnsweep.workloads.engine.construction import built_modules, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.engine.streams import generator_seed
 from attnsweep.workloads.errors import SpecError
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnsweep.workloads.engine.philox import philox_4x32
+from attnsweep.workloads.engine.streams import philox_4x32
 
 KNOWN_ANSWERS = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
-from attnsweep.workloads.engine.rounding import deviation_by_place, said_of_places
+from attnsweep.workloads.engine.plain import deviation_by_place, said_of_places
 from attnsweep.workloads.testing import defaults
 
 Operation = Callable[[Tensor], Tensor]

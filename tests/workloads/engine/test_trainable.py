@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
+from attnsweep.workloads.engine.construction import check_trainable
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
-from attnsweep.workloads.engine.trainable import check_trainable
 from attnsweep.workloads.errors import SpecError
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.executors.graphs import Graphs
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults

@@ -5,8 +5,7 @@ import pytest
 
 from attnsweep import defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.forecast.escapes import escape_times
-from attnsweep.workloads.forecast.forecast import Escape, extrapolated, forecast_escapes
+from attnsweep.workloads.forecast.forecast import Escape, escape_times, extrapolated, forecast_escapes
 from attnsweep.workloads.parameters import Value
 
 PAIRS = CategoryPairs()

@@ -10,8 +10,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Lanes
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.forecast.orders import norm_threshold, orders
-from attnsweep.workloads.forecast.start import NotAScaleFamilyError
+from attnsweep.workloads.forecast.orders import NotAScaleFamilyError, norm_threshold, orders
 from attnsweep.workloads.gpt import GPTWorkload
 
 PAIRS = CategoryPairs()

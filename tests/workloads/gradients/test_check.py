@@ -12,10 +12,15 @@ from torch import Tensor, nn
 from attnsweep import Batch, defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.gradients.check import check, check_blocks, check_identities, check_vmapped
-from attnsweep.workloads.gradients.engines import block_gradients
-from attnsweep.workloads.gradients.finding import Finding
-from attnsweep.workloads.gradients.slopes import check_slopes
+from attnsweep.workloads.gradients.check import (
+    Finding,
+    block_gradients,
+    check,
+    check_blocks,
+    check_identities,
+    check_slopes,
+    check_vmapped,
+)
 from attnsweep.workloads.gradients.subject import after_some_steps, at_random_weights, at_weights
 from tests.workloads.gradients.small_workload import SmallWorkload
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from attnsweep.workloads.gradients.differences import slope
+from attnsweep.workloads.gradients.check import slope
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6])

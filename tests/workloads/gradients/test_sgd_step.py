@@ -5,9 +5,8 @@ from torch import Tensor
 
 from attnsweep import defaults
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.gradients import sgd_step
-from attnsweep.workloads.gradients.finding import Finding
-from attnsweep.workloads.gradients.sgd_step import check_sgd_step
+from attnsweep.workloads.gradients import check
+from attnsweep.workloads.gradients.check import Finding, check_sgd_step
 from attnsweep.workloads.gradients.subject import at_random_weights
 from attnsweep.workloads.identities import Group
 from attnsweep.workloads.update_rules import UPDATE_RULES, Tensors, UpdateRule
@@ -51,7 +50,7 @@ def test_a_step_that_is_not_plain_descent_is_seen(monkeypatch: pytest.MonkeyPatc
     def along_signs(theta: Tensor, gradient: Tensor, slots: Tensors, rates: Tensors) -> None:
         UPDATE_RULES["sgd"].update(theta, gradient.sign(), slots, rates)
 
-    monkeypatch.setattr(sgd_step, "UPDATE_RULES", {"sgd": UpdateRule(update=along_signs)})
+    monkeypatch.setattr(check, "UPDATE_RULES", {"sgd": UpdateRule(update=along_signs)})
     assert {"sum", "charge_qk", "charge_low_rank"} <= failed()
 
 

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnsweep as at
-from attnsweep.workloads.attention_weights import attention_weights
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.head_maps import attention_weights
 from attnsweep.workloads.lenses import head_maps
 from tests.workloads.engine.any_module import AnyParameters, lanes_of
 from tests.workloads.models.module_kinds import KINDS, TOKENS, WIDTH, WORDS, KindWorkload

@@ -19,7 +19,7 @@ from attnsweep.workloads.engine.compiling.lookups import check_no_places
 from attnsweep.workloads.engine.compiling.repeated_reads import Storing
 from attnsweep.workloads.engine.compiling.traces import NoRuleError, numbers_of, operations_of, traced
 from attnsweep.workloads.engine.contract import Batch, Split
-from attnsweep.workloads.engine.dropout import DROPOUT
+from attnsweep.workloads.engine.engine_forms import DROPOUT
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import prefixed, under

@@ -20,9 +20,9 @@ from attnsweep.workloads.engine.compiling.lookups import (
     check_lookup,
     equal_lanes,
     shape_of,
+    slices_of,
 )
 from attnsweep.workloads.engine.compiling.repeated_reads import origin, read_repeatedly, stored
-from attnsweep.workloads.engine.compiling.strided import slices_of
 from attnsweep.workloads.engine.compiling.traces import NoRuleError, constant, constants_of, operations_of
 
 aten, prims = torch.ops.aten, torch.ops.prims

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attnsweep.workloads.engine.compiling.untraceable import reason_of
+from attnsweep.workloads.engine.vectorization import reason_of
 
 aten = torch.ops.aten
 

@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram, Parts, gradient_graph
-from attnsweep.workloads.engine.compiling.libraries import Step, compiled, compiled_gradient, loaded, loaded_bytes
+from attnsweep.workloads.engine.compiling.libraries import (
+    Step,
+    compiled,
+    compiled_gradient,
+    loaded,
+    loaded_bytes,
+    merged,
+)
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.executors.blocks import Blocking, BlockProgram, TracedStep
+from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 
 Reads = TypeVar("Reads", Blocking, Parts)
@@ -106,3 +115,16 @@ class Programs:
             program = self._known.gradients[shape]
             self._gradients[shape] = None if program is None else GradientProgram(program.reads, program.loaded())
         return self._gradients[shape]
+
+
+def executors_on(device: str, engine: str) -> Executors | None:
+    """Returns the executors that a trainer uses on this device; `None` if Python runs each step's operations.
+
+    Args:
+        device: `cpu` or `cuda`.
+        engine: `blocks` compiles steps on a CPU for blocks of lanes, `merged` steps on a GPU for whole packs; on the
+            other device both are `vmapped`.
+    """
+    if device == "cuda":
+        return Graphs(compiler=merged if engine == "merged" else None)
+    return Programs() if engine == "blocks" else None
