@@ -125,8 +125,6 @@ class SentenceMaps:
 
     Attributes:
         number, n_sentences: The number of the sentence, from 0, and the number of held-out sentences.
-        text: The sentence.
-        layers: The attention layers, as the ledger counts them.
     """
 
     number: int
@@ -161,9 +159,7 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
     Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes.
 
     Args:
-        workload: Evaluates the module on the batch.
         module: The module with trained parameters. Forward hooks are added, and stay.
-        batch: The data.
     """
     watched: dict[nn.Module, Tensor] = {}
 
@@ -187,7 +183,6 @@ def maps_of_batch(
     Args:
         weights: The weights (B, H, T, T) of every layer.
         batch: The entry `token` (B, T), if present, gives the tokens; otherwise tokens are shown as positions from 1.
-        sentence: The sentence's number in the batch; default 0.
         words: The vocabulary; without it tokens are shown as numbers.
 
     Raises:

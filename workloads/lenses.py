@@ -77,9 +77,6 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
     """Computes the words (terms) of one training's gradients: by closed formulas if known, else by tracing the loss.
 
     Args:
-        workload: Any workload, including a user's.
-        training: The parameters and seed of the training.
-        module: The module with the training's weights and buffers, in float64.
         batch: The data; not read where the words are known in closed form.
     """
     lenses, loss = lenses_of(workload), loss_of(workload)
@@ -112,9 +109,6 @@ def head_maps(
     """Computes the attention maps of all heads of one training on one sentence.
 
     Args:
-        workload: Any workload, including a user's.
-        training: The parameters and seed of the training.
-        state: The trained parameters and buffers by name.
         sentence: The number of the sentence, from 0. By default a translator reads the first test sentence of median
             length, and other models read the first sentence.
 

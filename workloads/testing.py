@@ -66,9 +66,7 @@ def check_workload(
     Nothing is compiled: the checks train with the vmapped engine, with the settings of a trainer (one thread).
 
     Args:
-        workload: The workload to check.
         parameters: A few settings for every shape of the problem.
-        device: The device to train on, such as `cpu` or `cuda`.
         say: Called with one line when a check begins and, with its seconds, when it ends; writes to stderr by default.
         quick: Makes the same checks with few trainings of few steps, while you write the workload. That takes a small
             part of the time, and misses faults that only later steps show.

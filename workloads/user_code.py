@@ -67,8 +67,6 @@ class UserCode:
     """The texts of a user's Python file and of those modules beside it that the file imports.
 
     Attributes:
-        folder: The folder that the files were read from.
-        main: The name of the file.
         texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
     """
 
@@ -191,11 +189,6 @@ def user_code_of(workload: object) -> UserCode | None:
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
     """A context in which a user's code runs. Any exception of that code, even `SystemExit`, becomes a `UserError`.
-
-    Args:
-        subject: The file or reference that the code came from.
-        expected: The expected result of the code, in words.
-        fix: How to find the fault.
 
     Raises:
         UserError: In place of any other exception; `KeyboardInterrupt` passes unchanged.

@@ -139,8 +139,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "running averages that a resumed training has lost",
         "workloads/engine/plain.py",
-        "if changed := _changed(_tensors(self._module), state):",
-        "if (changed := _changed(_tensors(self._module), state)) and not changed:",
+        "if changed := _changed(tensors_of(self._module), state):",
+        "if (changed := _changed(tensors_of(self._module), state)) and not changed:",
         (_PLAIN,),
     ),
     Fault(
@@ -160,8 +160,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "the imaginary parts of a buffer left out",
         "workloads/engine/construction.py",
-        "    if value.is_complex():\n",
-        "    if value.is_complex() and not name:\n",
+        "    elif value.is_complex():\n",
+        "    elif value.is_complex() and not name:\n",
         (f"{_TRAINABLE}::test_what_cannot_be_trained_is_refused",),
     ),
     Fault(

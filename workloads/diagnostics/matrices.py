@@ -78,7 +78,6 @@ def score_matrices(
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
         is_causal: Whether each query could see only the keys up to itself. Then only the entries of these keys are
             shuffled.
-        subject: The name of the matrices in errors.
 
     Raises:
         UserError: If the matrices are not attention matrices, or the blocks or the free entries do not fit into them.

@@ -44,13 +44,7 @@ class Curvature:
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector, by the Lanczos method.
-
-    Args:
-        objective: Losses of L lanes, twice differentiable.
-        parameters: (L, ...) the points at which the Hessians are taken.
-        streams: The trainings' streams; the first direction is drawn from `lanczos/start`.
-    """
+    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector, by the Lanczos method."""
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
     n_iterations = min(_MOST_ITERATIONS, n_parameters)

@@ -1,6 +1,6 @@
 """The losses of L trainings as a function of their parameters alone, for tests after training.
 
-Axes: L lane, K selected lane.
+Axes: L lane, K selected lane, N category.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +23,6 @@ class Objective:
     """The losses of L trainings as a function of their parameters, with tasks and batches held fixed.
 
     Args:
-        module: The module of ONE training, as built by the workload.
-        loss: The scalar loss of one training, for example the workload's.
-        buffers: (L, ...) by name.
         batch: (L, ...) by name; empty where the loss is exact or the sample is a buffer.
     """
 
@@ -59,26 +56,12 @@ class Objective:
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
     def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
-        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,).
-
-        Args:
-            parameters: (L, ...) the starting parameters; they are not changed.
-            rule: The name of an optimizer.
-            learning_rate: (L,) step sizes.
-            n_steps: Steps to take; a lane that turns non-finite keeps its last values.
-        """
+        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,)."""
         *_, (trained, losses) = self._trained(parameters, rule, learning_rate, [n_steps])
         return trained, losses
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...).
-
-        Args:
-            parameters: (L, ...) the starting parameters; they are not changed.
-            evaluate: The objective to minimize, which may be another form of this one.
-            rule: The name of an optimizer.
-            n_steps: Steps to take.
-        """
+        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...)."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
@@ -91,11 +74,6 @@ class Objective:
 
         A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
         although training ends once all lanes have been below the level.
-
-        Args:
-            level: The level.
-            parameters, rule, learning_rate: The same as for `train_on`.
-            n_steps: The most steps to take.
         """
         check_steps = [*range(_CHECK_EVERY, n_steps, _CHECK_EVERY), n_steps]
         fell = torch.zeros_like(learning_rate, dtype=torch.bool)
@@ -124,8 +102,12 @@ RESET_STEPS = 1000
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Resets the valley's direction: replaces the part vP of v (L, N, N) by alpha P, alpha = tr(v (I - P)) / (N -
-    1).
+    """Resets the valley at infinity of system P: replaces the part vP of v (L, N, N) by alpha P, P = 11^t / N.
+
+    For v = alpha (I - P) + beta P the best q reaches the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
+    rho = beta/alpha. The level is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier separates
+    these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset sets rho = 1, after
+    which a training that was in the valley solves. Derivation: docs/theory.md, the valley at infinity.
     """
     N = v_LNN.shape[1]
     row_means_LN1 = v_LNN.mean(2, keepdim=True)
@@ -144,16 +126,6 @@ def solves_after_reset(
     value_name: str = "v_NN",
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it.
-
-    Args:
-        objective: System P's loss.
-        parameters: (L, ...) the final parameters of the trainings.
-        rule: The name of the optimizer.
-        learning_rate: (L,) step sizes.
-        solved_level: A training is solved once its loss is below this level.
-        value_name: The name of the parameter v.
-        n_steps: The most steps after the reset.
-    """
+    """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it."""
     reset = parameters | {value_name: reset_valley(parameters[value_name])}
     return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

@@ -1,4 +1,12 @@
-"""Tests the labels of a random sample of the stuck trainings."""
+"""Tests the labels of stuck trainings: of a random sample, and by repeating a training of low precision in float64.
+
+The second test, promotion, shows whether rounding is what holds a training. The training is repeated with the same seed
+and number of steps in two ways: from its first state, and from its final state. The second is compared with a
+continuation in the training's own precision, because more steps alone free some trainings.
+
+A training that is stuck in float64 from both states is stuck for another reason than its precision. The test does not
+show that it is stuck for ever. Docs: docs/zeros.md, zeros of the arithmetic. Axes: L lane.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,11 +37,7 @@ def certify_stuck(
     depends neither on the pack nor on the other trainings.
 
     Args:
-        workload: The problem.
-        pack: The ended pack, which holds the trainings' final states.
         shares: (L,) the probability that each training is in the sample.
-        result: The pack's measurements.
-        verdicts: The workload's labels.
     """
     certificates: list[Certificate | None] = [None] * len(shares)
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
@@ -59,8 +63,6 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
     """Tests stuck trainings by repeating them in float64. The certificate `promotion` agrees if they stay stuck.
 
     Args:
-        workload: The problem.
-        lanes: The trainings, which compute in less than float64.
         state: The final parameters and buffers of the trainings, (L, ...) by name.
     """
     return [Certificate("promotion", bool(stays)) for stays in stays_when_promoted(workload, lanes, state)]
@@ -71,9 +73,6 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 
     False if the training in float64 is not stuck from the first state, or not from the final state although the same
     continuation in the training's own precision is.
-
-    Args:
-        workload, lanes, state: The same as for `certify_by_promotion`.
     """
     stays = _ends_stuck(workload, lanes, PROMOTED_DTYPE)
     freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, PROMOTED_DTYPE, ended), lanes, state)

@@ -1,9 +1,14 @@
-"""A control for the flexibility of a family: the distance to the family after the entries of each row are shuffled.
+"""Compares heads with shuffles of themselves, and averages distances to structured families over sentences.
 
 The families are nested and of different sizes, so distances to different families cannot be compared directly. A
 shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a
 causal mask such a shuffle would move mass to masked positions, and a matrix would look nearer than chance because of
-the mask alone: `is_causal` shuffles within the mask. Axes: T token, S shuffle.
+the mask alone: `is_causal` shuffles within the mask.
+
+The distance D on a sentence of n tokens is divided by n: D / n is between 0 (in the family) and 2. A head's distance is
+the mean over sentences. The w and p of Sigma_3 are the same for all sentences: they minimize this mean.
+
+Axes: ... any number of axes of heads; B sentence, T token, S shuffle, W half-width, P number of blocks.
 """
 
 import functools
@@ -26,7 +31,6 @@ class PermutationTest:
     """How the distances of matrices to a family compare with the distances of shuffled matrices.
 
     Attributes:
-        distance: (...) the distances of the matrices.
         mean, deviation: (...) mean and standard deviation of the distances of the shuffles.
         z: (...) (distance - mean) / deviation: far below 0 means nearer than chance; NaN if shuffling changes nothing.
     """
@@ -51,7 +55,6 @@ def permutation_test(
     """Compares the distance of matrices with that of shuffled matrices. All matrices and runs share the permutations.
 
     Args:
-        attention: (..., T, T) the matrices.
         distance: A function from (..., T, T) to (...). If the distance is a minimum over (w, p), the function must take
             the minimum, so that it is also taken for each shuffle.
         n_permutations: The number of shuffles, at least 2.
@@ -118,11 +121,7 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages the distances of heads to the structured families over sentences.
-
-    Args:
-        longest: The number of tokens of the longest sentence.
-    """
+    """Averages the distances of heads to the structured families over sentences."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)
@@ -131,11 +130,7 @@ class PooledStructure:
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds the distances of the attention on some sentences of one length.
-
-        Args:
-            attention: (..., B, T, T) weights, whose rows sum to 1.
-        """
+        """Adds the distances of the attention on some sentences of one length."""
         B, T = attention.shape[-3], attention.shape[-1]
         if T in self._lengths_of_z:
             self._all.add(_Distances.to(attention))
@@ -188,7 +183,6 @@ class _Distances:
         diagonal_B: (..., B) the distances to Sigma_1.
         bands_BW: (..., B, W) the distances to Sigma_2(w).
         blocks_BWP: (..., B, W, P) the distances to Sigma_3(w, p); infinite where blocks do not fit.
-        n_tokens: The length T of the sentences.
     """
 
     diagonal_B: Tensor

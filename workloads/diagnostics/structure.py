@@ -1,9 +1,24 @@
-"""The exact distance to matrices with a given support, in the entrywise L1 norm. Axes: T token, W half-width.
+"""Exact distances of attention matrices to structured families (Conti 2024, section 2.2), in the entrywise L1 norm.
 
-The family of a support has all matrices whose rows are >= 0, sum to 1 and vanish outside the support. A row with sum r
-and mass s on the support has the distance (r - s) + |1 - s|: the mass outside is removed, and the mass on the support
-is changed to 1. So the distance needs neither sampling nor a solver. Source: Conti 2024, section 2.2 (the families);
-docs/roles.md (the distances).
+A family has all matrices whose rows are >= 0, sum to 1 and vanish outside a support: Sigma_1 the diagonal, Sigma_2(w) a
+band. A row with sum r and mass s on the support has the distance (r - s) + |1 - s|: the mass outside is removed, and
+the mass on the support is changed to 1. So the distance needs neither sampling nor a solver.
+
+Sigma_3(w, p) is the identity in which p disjoint blocks of w rows attend to one column per block: the column of the
+block's first row (as in the thesis), or with `any_column` of that of its rows that saves most. Row i costs c_i on the
+diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
+
+    best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
+
+is the most that p blocks save in the first i rows. One pass over the rows per w computes it for all p and all heads.
+
+A family plus m free entries has the matrices P + E, with P of the family and at most m nonzero entries in E. The rows
+of P + E sum to 1, so E adds m places to the support of P. The cost of a row is convex in s. So if the entries of a row
+are added to the support from the largest on, each gains at most as much as the one before, and the m largest gains over
+all rows are the exact optimum. If the blocks of P are not fixed, the dynamic program also decides how many of the m
+entries each row gets. See docs/roles.md.
+
+Axes: N head, T token, W half-width, P number of blocks, S start of a block, F number of free entries used.
 """
 
 from dataclasses import dataclass
@@ -61,7 +76,6 @@ def checked_attention(
         any_row_sum: Accept rows that do not sum to 1, for matrices that were captured with dropout on and cannot be
             captured again, such as the thesis's. Distances keep their meaning: the structure's rows still sum to 1, so
             a row of sum r is at least |r - 1| away from every structure. Scores of attention masses lose their meaning.
-        subject: The name of the matrices in errors.
 
     Raises:
         UserError: If the matrices are not attention matrices.

@@ -11,7 +11,7 @@ import pickle
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -39,8 +39,7 @@ def share_parameters(modules: Sequence[nn.Module]) -> None:
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
     """Returns the names of parameters that raise when read, because they differ between trainings of a pack."""
-    names: frozenset[str] = getattr(type(parameters), "_unshared", frozenset())
-    return names
+    return getattr(type(parameters), "_unshared", frozenset())
 
 
 def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
@@ -99,12 +98,8 @@ class Difference:
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
     """Compares all modules with the first one, and returns the first constant that differs; `None` if there is none."""
-    seen = _in_full(modules[0])
-    first: dict[str, str] | None = None
+    first = constants_of(modules[0])
     for position, other in enumerate(modules[1:], 1):
-        if _is_surely_same(seen, _in_full(other)):
-            continue
-        first = first or constants_of(modules[0])
         others = constants_of(other)
         for name in (*first, *others):
             first_value, other_value = first.get(name, _MISSING), others.get(name, _MISSING)
@@ -125,28 +120,6 @@ def constants_of(module: nn.Module) -> dict[str, str]:
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
     return dict(_Reader(module).of_module())
-
-
-def _is_surely_same(one: Any, other: Any) -> bool:
-    """Compares two values quickly. `True` means that they are equal, `False` that only a full comparison can tell."""
-    if one is other:
-        return True
-    kind = type(one)
-    if kind is not type(other):
-        return False
-    if kind in _PLAIN:
-        return bool(one == other)
-    if kind is dict:
-        return one.keys() == other.keys() and all(_is_surely_same(value, other[name]) for name, value in one.items())
-    if kind in (tuple, list):
-        return len(one) == len(other) and all(map(_is_surely_same, one, other))
-    return is_dataclass(kind) and all(
-        _is_surely_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(kind)
-    )
-
-
-def _in_full(module: nn.Module) -> list[tuple[Any, ...]]:
-    return [(type(part), _shapes(part), _own(part)) for part in module.modules()]
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:

@@ -5,7 +5,7 @@ Random draws in `build` depend only on a training's parameters and seed.
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
@@ -26,21 +26,11 @@ _STREAM = "build"
 _NUMPY_SEEDS = 2**32
 
 
-def built_modules(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings in the lanes' dtype, and the first module twice, for comparison.
-
-    The global generators of PyTorch (on the CPU), NumPy and Python are seeded for every training, and their states are
-    restored afterwards.
-    """
-    with _generators_kept():
-        *modules, again = (
-            _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
-        )
-    return modules, again
-
-
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds one training's module with the dtypes that the user's `build` gives it."""
+    """Builds one training's module with the dtypes that the user's `build` gives it.
+
+    The global generators are seeded for the training, and their states are restored afterwards.
+    """
     with _generators_kept():
         return _built(workload, training)
 
@@ -49,13 +39,12 @@ def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None
     """Refuses a workload whose `build` gives different modules for the same training.
 
     Args:
-        module, again: Two modules that were built for the same training.
         start: The initial state by name. A value of `module` that was replaced there may differ.
 
     Raises:
         SpecError: For the first value that differs.
     """
-    values, others = _tensors(module), _tensors(again)
+    values, others = tensors_of(module), tensors_of(again)
     for name, value in values.items():
         if not _is_same(value, others[name]) and _is_same(value, start[name]):
             raise _built_otherwise(name)
@@ -97,8 +86,9 @@ def _generators_kept() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _tensors(module: nn.Module) -> State:
-    return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
+def tensors_of(module: nn.Module) -> State:
+    """Returns the parameters and buffers of a module by name. A tied tensor has its first name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
@@ -132,11 +122,10 @@ def check_trainable(module: object) -> None:
                 expected="a module that is not compiled: the engine compiles it",
                 fix="leave out torch.compile or torch.jit",
             )
-    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    tensors = tensors_of(module)
     for name, value in tensors.items():
         _check_tensor(name, value)
-    trained = [name for name, value in tensors.items() if value.requires_grad]
-    if not trained:
+    if not any(value.requires_grad for value in tensors.values()):
         raise SpecError(
             "build",
             given="a module without a parameter that requires gradients",
@@ -148,26 +137,22 @@ def check_trainable(module: object) -> None:
 
 def _check_tensor(name: str, value: Tensor) -> None:
     if nn.parameter.is_lazy(value):
-        raise SpecError(
-            f"{name} of the module",
-            given="a tensor without a shape, as in nn.LazyLinear",
-            expected="tensors whose shapes are known when `build` returns",
-            fix="call the module once in `build`, on an example, or use nn.Linear",
+        given, expected = (
+            "a tensor without a shape, as in nn.LazyLinear",
+            "tensors whose shapes are known after `build`",
         )
-    if value.requires_grad and _overlaps_itself(value):
-        raise SpecError(
-            f"{name} of the module",
-            given="entries that share memory, as made by expand",
-            expected="separate memory for every entry",
-            fix="add .clone() to the tensor",
-        )
-    if value.is_complex():
-        raise SpecError(
-            f"{name} of the module",
-            given="complex numbers",
-            expected="real parameters and buffers",
-            fix="store torch.view_as_real of the tensor, and compute with torch.view_as_complex",
-        )
+        fix = "call the module once in `build`, on an example, or use nn.Linear"
+    elif value.requires_grad and any(
+        size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)
+    ):
+        given, expected = "entries that share memory, as made by expand", "separate memory for every entry"
+        fix = "add .clone() to the tensor"
+    elif value.is_complex():
+        given, expected = "complex numbers", "real parameters and buffers"
+        fix = "store torch.view_as_real of the tensor, and compute with torch.view_as_complex"
+    else:
+        return
+    raise SpecError(f"{name} of the module", given=given, expected=expected, fix=fix)
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
@@ -187,10 +172,6 @@ def _check_memory(tensors: dict[str, Tensor]) -> None:
             )
 
 
-def _overlaps_itself(value: Tensor) -> bool:
-    return any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True))
-
-
 def _overlap(one: Tensor, other: Tensor) -> bool:
     return max(one.data_ptr(), other.data_ptr()) < min(_end(one), _end(other))
 
@@ -207,8 +188,6 @@ def starting_state(
     """Returns the initial parameters (L, ...) and buffers (L, ...) by name, and the module of one training.
 
     Args:
-        workload: The problem.
-        lanes: The trainings.
         start: Values by name that replace parameters and buffers of the workload, in any floating-point type.
 
     Raises:
@@ -216,8 +195,9 @@ def starting_state(
             different ones.
         TypeError: If the workload's `initial` leaves out a parameter.
     """
-    modules, again = _alike(workload, lanes)
-    built = {name: value.to(lanes.device) for name, value in _stacked(modules).items()}
+    modules, again = check_alike(workload, lanes)
+    tensors = [tensors_of(module) for module in modules]
+    built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
     template = modules[0].to(lanes.device)
     # A parameter that requires no gradient is treated like a buffer: `initial` may draw it, but need not.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
@@ -240,31 +220,24 @@ def starting_state(
     )
 
 
-def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> None:
-    """Refuses trainings whose modules differ in anything but the values of parameters and buffers.
+def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
+    """Builds the modules of all trainings in the lanes' dtype, and the first one again, and compares their constants.
+
+    The pack runs its first module for all lanes, so a constant (anything but parameters and buffers) that differs in
+    another module would be ignored.
 
     Raises:
-        SpecError: If two modules differ in such a constant.
+        SpecError: If two modules differ in a constant.
     """
-    _alike(workload, lanes)
-
-
-def _alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    modules, again = built_modules(workload, lanes)
+    with _generators_kept():
+        *modules, again = (
+            _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
+        )
     make_room([*modules, again], lanes.trainings)
     share_parameters([*modules, again])
-    _check_constants(lanes, modules)
-    return modules, again
-
-
-def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
-    """Refuses modules that differ in constants: anything but parameters and buffers.
-
-    The pack runs its first module for all lanes, so a constant that differs in another module would be ignored.
-    """
     difference = first_difference(modules)
     if difference is None:
-        return
+        return modules, again
     one, other = lanes.trainings[0].parameters, lanes.trainings[difference.position].parameters
     differing = [
         name
@@ -282,9 +255,3 @@ def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
         " differ",
         fix=advice,
     )
-
-
-def _stacked(modules: Sequence[nn.Module]) -> State:
-    """Stacks the parameters and buffers of all modules to (L, ...) by name. A tied tensor gets its first name."""
-    lanes = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
-    return {name: torch.stack([tensors[name].detach() for tensors in lanes]) for name in lanes[0]}

@@ -42,7 +42,6 @@ class Lanes(Generic[P]):
 
     Args:
         trainings: The trainings, all with the same static parameters.
-        device: The device of the lanes' tensors.
         built: The parameters and buffers (L, ...) by name that `build` gave the modules, for use in `initial`.
     """
 
@@ -147,7 +146,6 @@ class Verdicts:
 
         Args:
             cases: For every label, the probes (L, P) at which it holds; in order of precedence.
-            otherwise: The label where no case holds.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
         holds = list(cases.values())
@@ -292,7 +290,6 @@ class Workload(ABC, Generic[P]):
 
         Args:
             module: The module of ONE training, as built, on the device of the lanes.
-            lanes: The L trainings.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
@@ -341,7 +338,6 @@ class Workload(ABC, Generic[P]):
         """Computes the loss by which one training is judged, a scalar in the units of the reference levels.
 
         Args:
-            module: The module with its current parameters.
             batch: The evaluation batch, with the entries of `answers` added.
         """
         return self.loss(module, batch)
@@ -351,10 +347,6 @@ class Workload(ABC, Generic[P]):
         nothing.
 
         The entries are added to the batch that these two methods get.
-
-        Args:
-            module: The module with its current parameters.
-            batch: The evaluation batch.
         """
         del module, batch
         return {}
@@ -363,7 +355,6 @@ class Workload(ABC, Generic[P]):
         """Computes further metrics of one training, scalars by name, without gradients.
 
         Args:
-            module: The module with its current parameters.
             batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer already knows them,
                 the scalars `train_loss` and `train_grad_norm` of the training loss.
         """
@@ -394,7 +385,6 @@ class Workload(ABC, Generic[P]):
 
         Args:
             parameters: The parameters of the first lane; read only static ones.
-            evidence: The measurements of L trainings at P probes.
         """
         table = self.verdicts(parameters)
         assert table is not None
@@ -412,12 +402,7 @@ class Workload(ABC, Generic[P]):
         return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """Computes scores and roles of the attention heads at a probe, for all lanes; `None` for models without heads.
-
-        Args:
-            lanes: The L trainings.
-            state: The parameters and buffers (L, ...) by name.
-        """
+        """Scores the attention heads of all lanes at a probe, given their state (L, ...); `None` without heads."""
         del lanes, state
         return None
 
@@ -449,10 +434,6 @@ class Workload(ABC, Generic[P]):
         """Lets L ended trainings write texts, such as translations, which are scored by BLEU; by default none.
 
         All trainings must have the same names of sets.
-
-        Args:
-            lanes: The L trainings, none of which diverged.
-            state: The final parameters and buffers (L, ...) by name.
         """
         del state
         return [()] * len(lanes.trainings)

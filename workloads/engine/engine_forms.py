@@ -61,9 +61,6 @@ def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) 
 class Masks:
     """Provides the dropout masks for one evaluation of a loss, one mask per call of dropout.
 
-    Args:
-        masks: The masks by the number of the call; empty to drop nothing.
-
     Attributes:
         sites: The calls so far.
     """
@@ -161,7 +158,6 @@ class EngineForms(TorchFunctionMode):
 
     Args:
         masks: The dropout masks by the number of the call; empty to drop nothing.
-        has_padding: Whether an embedding of the module has a padding row.
 
     Attributes:
         masks: The `Masks`, which record the calls of dropout so far.

@@ -28,7 +28,6 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 
     Args:
         template: A module of the same structure; its parameters and buffers are not read.
-        function: A function of module and batch, such as a workload's `loss`.
     """
     objective = _Objective(template, function)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
@@ -55,11 +54,6 @@ def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
     """Runs a function of one training's module and batch once, without dropout, and records which functions it calls.
-
-    Args:
-        template, function: The arguments of `one_lane`.
-        state: Parameters and buffers by name.
-        batch: The data.
 
     Returns:
         The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.

@@ -36,9 +36,7 @@ def draw_parameters(
     from +-1/sqrt(fan_in).
 
     Args:
-        module: The module of ONE training; gives names, shapes and types.
         init_sigma: (L,) standard deviations, NaN for the module's own initialization.
-        streams: The random streams of the L trainings.
         built: The values (L, ...) by name from `build`; `None` if all modules were built with the values of `module`.
         law: The initialization of lanes whose `init_sigma` is NaN, in place of the one described above.
 

@@ -95,12 +95,7 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Carries out the interventions of the trainings of a pack.
-
-    Args:
-        state: The lanes, before their first step.
-        lanes: Their trainings.
-    """
+    """Carries out the interventions of the trainings of a pack."""
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
         texts = [training.parameters.intervention for training in lanes.trainings]
@@ -136,13 +131,7 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps.
-
-        Args:
-            buffers: All buffers of the lanes.
-            lanes: The trainings.
-            steps: One step per lane.
-        """
+        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers

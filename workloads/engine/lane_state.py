@@ -32,7 +32,6 @@ def width_on(device: str, n_trainings: int) -> int | None:
     """Returns how many lanes a pack always computes on this device, a power of two; `None` if that may vary.
 
     Args:
-        device: `cpu` or `cuda`.
         n_trainings: The number of trainings with which the pack begins: the column `pack_size`.
     """
     return max(_NARROWEST, 1 << (n_trainings - 1).bit_length()) if device != "cpu" else None
@@ -48,9 +47,6 @@ class Problem:
     """The training problem of one shape of trainings: workload, module and layout of the parameters.
 
     Attributes:
-        workload: The workload.
-        template: The module of one training.
-        layout: The positions of the module's parameters in a lane's row.
         parameters: The parameters of any of the trainings; only static ones are read.
         constants: The digest of the template's constants: all that it holds besides parameters and buffers.
     """
@@ -72,8 +68,6 @@ class LaneState:
     """The state of L trainings of one shape: parameters, buffers and optimizer, all at the same step.
 
     Attributes:
-        problem: The problem that the trainings share.
-        optimizer: The optimizer, with its state.
         rows: (L, n) the parameters, one row per lane.
         buffers: The modules' buffers (L, ...) by name.
         resident: A copy of this state at fixed memory addresses, for captured CUDA graphs; `None` before any exist.

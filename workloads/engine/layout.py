@@ -29,11 +29,7 @@ ROWS = "rows"
 
 
 class Layout:
-    """The positions of all parameters in a lane's row, in which they lie one after the other.
-
-    Args:
-        parameters: The parameters (L, *shape) by name; only names and shapes are read.
-    """
+    """The positions of all parameters in a lane's row, in which they lie one after the other."""
 
     def __init__(self, parameters: State) -> None:
         self._shapes = {name: tuple(value.shape[1:]) for name, value in parameters.items()}

@@ -64,11 +64,8 @@ class LineSearches:
         """Starts a line search in some of the lanes.
 
         Args:
-            lanes: (L,) bool, the lanes whose search begins.
-            step_size: (L,) the step sizes of the first trials.
             start: The points at step size 0. In lanes whose search is under way, this and the following arguments must
                 be the same as when that search began.
-            direction_size: (L,) the largest absolute component of the direction.
             most_interpolations: (L,) int64, the largest number of trials after the first.
         """
         self._start, self.direction_size = start, direction_size

@@ -17,11 +17,6 @@ from attnsweep.workloads.engine.optimizers import State
 class Objective:
     """The training loss of a pack, as a function that the optimizer minimizes.
 
-    Args:
-        workload: The problem.
-        store: The lanes.
-        programs: Compiles the loss and its gradient where that is faster; `None` to use PyTorch's own kernels.
-
     Attributes:
         n_evaluations: The number of evaluations so far.
     """

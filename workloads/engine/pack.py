@@ -46,9 +46,6 @@ class Pack(Generic[P]):
     measured at the next probe and then leaves the batch, so it costs nothing more.
 
     Args:
-        workload: The problem.
-        trainings: The trainings, one per lane.
-        device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
         programs: The executors of the block engine or the graph engine; `None` for the vmapped engine.

@@ -3,8 +3,7 @@
 Axes: L training of the pack, A active training, W lane, F training of a family, n entry of a conserved quantity.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -26,70 +25,48 @@ from attnsweep.workloads.identities.identity import Conserved
 _CHARGE = "charge_"
 
 
-@dataclass(frozen=True)
-class _Family:
-    """Those trainings of a pack that declare the same conserved quantities.
-
-    Attributes:
-        lanes: (F,) the positions of the trainings in the pack.
-        declared: The declared quantities.
-        start: The values (F, n) at the start, by quantity.
-    """
-
-    lanes: NDArray[np.int64]
-    declared: Sequence[Conserved]
-    start: State
-
-
 class ConservedQuantities:
     """Measures the conserved quantities that a pack's trainings declare, if `record_charges` is set.
 
     All are computed in float64, whatever the type of the weights.
-
-    Args:
-        workload: The problem.
-        lanes: The L trainings.
-        parameters: The initial weights (L, ...) by name.
     """
 
     def __init__(self, workload: Workload[P], lanes: Lanes[P], parameters: State) -> None:
-        self._families = list(_families(workload, lanes, parameters)) if lanes.shared.record_charges else []
+        self._families: list[tuple[NDArray[np.int64], Sequence[Conserved], State]] = []
+        """For all trainings that declare the same quantities: their positions (F,), the quantities, and the values
+        (F, n) at the start by name."""
+        if lanes.shared.record_charges:
+            declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
+            # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
+            for family in (family for lane, family in enumerate(declared) if family and family not in declared[:lane]):
+                members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
+                self._families.append((members, family, _quantities(family, parameters, members)))
 
     def measured(self, position: NDArray[np.int64], parameters: State) -> State:
         """Computes the metrics (A,) `charge_<name>` and `<quantity>_drift`; NaN for trainings that declare none.
 
         `charge_<name>` is the charge's largest entry in absolute value, and `<quantity>_drift` the largest change of an
         entry since the start.
-
-        Args:
-            position: (A,) the positions of the active trainings in the pack.
-            parameters: The weights (A, ...) by name.
         """
         metrics: State = {}
-        for family in self._families:
-            is_active = np.isin(family.lanes, position)
-            lanes = np.searchsorted(position, family.lanes[is_active])
-            if lanes.size:
-                start = {name: value[_index(np.flatnonzero(is_active), value)] for name, value in family.start.items()}
-                for name, value_F in _metrics(start, _quantities(family.declared, parameters, lanes)).items():
-                    metrics.setdefault(name, value_F.new_full(position.shape, torch.nan))[_index(lanes, value_F)] = (
-                        value_F
-                    )
+        for members, declared, start in self._families:
+            is_active = np.isin(members, position)
+            lanes = np.searchsorted(position, members[is_active])
+            if not lanes.size:
+                continue
+            for name, value_Fn in _quantities(declared, parameters, lanes).items():
+                start_Fn = start[name][_index(np.flatnonzero(is_active), value_Fn)]
+                largest = {name: value_Fn.abs().amax(1)} if name.startswith(_CHARGE) else {}
+                largest[f"{name}_drift"] = (value_Fn - start_Fn).abs().amax(1)
+                for metric, value_F in largest.items():
+                    values_A = metrics.setdefault(metric, value_F.new_full(position.shape, torch.nan))
+                    values_A[_index(lanes, value_F)] = value_F
         return metrics
 
 
 def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
     """Returns the conserved quantities that a training with these parameters declares."""
     return tuple(identity for identity in workload.identities(parameters) if isinstance(identity, Conserved))
-
-
-def _families(workload: Workload[P], lanes: Lanes[P], parameters: State) -> Iterator[_Family]:
-    declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-    # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
-    distinct = [family for lane, family in enumerate(declared) if family and family not in declared[:lane]]
-    for family in distinct:
-        members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
-        yield _Family(members, family, _quantities(family, parameters, members))
 
 
 def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
@@ -110,15 +87,6 @@ def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray
     return {name: value[: lanes.size] for name, value in quantities.items()}
 
 
-def _metrics(start: State, now: State) -> State:
-    metrics: State = {}
-    for name, value_Fn in now.items():
-        if name.startswith(_CHARGE):
-            metrics[name] = value_Fn.abs().amax(1)
-        metrics[f"{name}_drift"] = (value_Fn - start[name]).abs().amax(1)
-    return metrics
-
-
 def _index(positions: NDArray[np.int64], like: Tensor) -> Tensor:
     return torch.from_numpy(positions).to(like.device)
 
@@ -129,11 +97,6 @@ _DESCENDED = "descended"
 
 class Probing:
     """Measures the trainings of a pack at its probes.
-
-    Args:
-        workload: The problem.
-        store: The lanes, in their initial state.
-        objective: The pack's training loss.
 
     Attributes:
         levels: The reference levels (L,) by name.
@@ -159,7 +122,6 @@ class Probing:
         """Computes the metrics (A,) by name, at a step that all lanes have reached.
 
         Args:
-            step: The step.
             ends_lanes: Whether to end lanes whose loss is not finite or lower than possible (`least_losses`).
         """
         store, optimizer = self._store, self._store.optimizer

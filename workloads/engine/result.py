@@ -19,9 +19,7 @@ class HeadProbe:
     """The scores of attention heads at one probe, of the trainings that were active there.
 
     Attributes:
-        step: The step of the probe.
         lanes: (A,) the trainings' positions in the pack.
-        heads: The scores and roles of the heads.
     """
 
     step: int
@@ -92,8 +90,6 @@ class Record:
     """The measurements of L trainings at P probes, and how far every training has come.
 
     Args:
-        steps: (P,) the steps of the probes.
-        levels: The reference levels (L,) by name.
         prune_at: (L,) the step at which a training is to be pruned, where already known; `None` elsewhere.
 
     Attributes:

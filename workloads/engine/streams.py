@@ -23,10 +23,6 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     """Computes four random 32-bit words from a counter and a key, elementwise.
 
-    Args:
-        counter: Four tensors of words, of shapes that broadcast together.
-        key: Two tensors of words that broadcast with the counter.
-
     Returns:
         Four tensors of words, of the broadcast shape.
     """
@@ -82,8 +78,6 @@ class Streams:
         """Draws float64 values in [0, 1) with 53 random bits, (L, *shape).
 
         Args:
-            name: The name of the stream.
-            shape: The shape of the values of one training.
             step: The step, or another count, that identifies the draw within the stream.
             used_from: The first training step that uses the values, where `step` counts something else, such as passes.
         """

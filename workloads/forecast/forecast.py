@@ -44,15 +44,6 @@ def escape_times(
     `zero`, or below its own loss at step 0 if that is smaller or the workload has no such level. All trainings that
     have not left are trained again for twice as many steps, so a training costs little more than twice the steps it
     needs.
-
-    Args:
-        workload: Any workload.
-        parameters: The parameters of the trainings; `init_sigma` is replaced, and `n_steps` unless trainings depend on
-            it.
-        sigmas: G values of init_sigma; `None` is the framework's default.
-        seeds: S seeds, the same at each sigma.
-        most_steps: The most steps that a training takes.
-        seconds: CPU seconds, after which no longer training is begun.
     """
     trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
     times, started = np.full(len(trainings), np.inf), time.process_time()
@@ -122,7 +113,6 @@ class Escape:
         is_measured: Whether pilots were trained at this value; otherwise the times follow from a law.
         times: (S,) steps to leave the start; infinite for trainings that stay longer than any pilot trained, NaN for
             trainings left out because their pilots took too long.
-        n_steps: The steps of a training in the sweep.
     """
 
     init_sigma: float | None
@@ -156,7 +146,6 @@ class EscapeForecast:
         orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.
         law: How times depend on init_sigma, or why no law is used, in words.
         threshold: The value of init_sigma at which LayerNorms change the orders; `None` if there is none.
-        escapes: One for each value of init_sigma, in the order given.
     """
 
     orders: tuple[Order, ...]
@@ -172,12 +161,6 @@ def forecast_escapes(
     seeds: Sequence[int],
 ) -> EscapeForecast:
     """Forecasts when trainings leave their start: measures the order of the gradient, trains pilots, and extrapolates.
-
-    Args:
-        workload: Any workload.
-        parameters: The parameters of the trainings; `init_sigma` is replaced.
-        sigmas: G values of init_sigma; `None` is the framework's default.
-        seeds: S seeds of the pilots.
     """
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     measured_orders: tuple[Order, ...] = ()

@@ -38,8 +38,6 @@ class Start:
     """The weights from which L trainings start, and the loss of their first step as a function of the weights.
 
     Args:
-        workload: The problem.
-        trainings: One training per lane, all of the same shape, in float64.
         buffers: The buffers of the trainings, (L, ...) by name, if they are known; other tensors in it are ignored. By
             default the workload draws them.
 
@@ -117,7 +115,6 @@ class Order:
     """The order of a gradient at the start with respect to one parameter: its power of init_sigma.
 
     Attributes:
-        parameter: The name of the parameter.
         order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3; `None` where all gradients are 0.
         low, high: The smallest and the largest p of a seed.
     """
@@ -132,12 +129,6 @@ def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
     """Measures the order (power of init_sigma) of each parameter's gradient between sigma and sigma / 3, in float64.
-
-    Args:
-        workload: A workload whose trainings start from `init_sigma` times a normal draw.
-        parameters: The parameters of the trainings; `init_sigma` is replaced.
-        sigma: The larger value of init_sigma, above 0.
-        seeds: S seeds. The order of a seed does not depend on the others.
 
     Raises:
         NotAScaleFamilyError: If `init_sigma` does not scale what is drawn.

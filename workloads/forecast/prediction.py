@@ -29,10 +29,11 @@ Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
-    """Returns the time at which gradient flow takes each loss below a level, (L,); infinite if not within 100 strides.
+    """Returns the time at which gradient flow from `rows` (L, n) takes each loss below a level, (L,).
 
-    One stride is a step of Runge and Kutta's fourth-order method, over which the gradient changes by about half. So the
-    gradient grows tenfold in about five strides, however long that takes.
+    The time is infinite if 100 strides (time steps) do not suffice. A stride is a step of Runge and Kutta's
+    fourth-order method, over which the gradient changes by about half. So the gradient grows tenfold in about five
+    strides, however long that takes.
 
     Args:
         descent: Returns losses (L,) and gradients (L, n) at weights (L, n).
@@ -93,11 +94,10 @@ _LONGEST = 2.0**40
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns nodes (L, m) and weights (L, m) of Gauss quadrature for the spectrum of the Hessian H along a direction.
 
-    The nodes approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1.
-
-    Args:
-        product: Returns H times vectors (L, n) of length 1 or 0.
-        delta: (L, n) the directions, of any length.
+    `product` multiplies vectors (L, n) by H; `delta` (L, n) are the directions. The nodes approximate eigenvalues of H.
+    The weights are the squared components of the direction, and sum to 1. Lanczos' method makes the rule from m
+    products. The rule is exact once m is the number of different eigenvalues in whose eigenspaces delta has a
+    component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
     """
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
     matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
@@ -125,8 +125,11 @@ def steps_until(
     growth: NDArray[np.float64],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Returns the first step t at which a quadratic loss, sum_m weights curvature growth^2t / 2, is at most -fall,
-    (L,); else infinite.
+    """Returns the first step t at which a quadratic loss has changed by -fall or less, (L,); infinite if there is none.
+
+    With the learning rate eta and the weight decay c, gradient descent changes the loss of a start at the distance
+    delta from the origin, in t steps, to 1/2 delta^t H (1 - eta (H + c))^2t delta, which is a sum over the eigenvalues
+    of H: sum_m weights curvature growth^2t / 2.
 
     Args:
         fall: (L,) by how much the loss has to fall, above 0.
@@ -173,8 +176,6 @@ def predicted_escapes(
     on the training's parameters and seed alone.
 
     Args:
-        workload: The problem.
-        trainings: The trainings, of one shape.
         buffers: The buffers of the trainings, (L, ...) by name, if they are known.
         weights: Weights (L, ...) by name that replace the start's, such as the weights after some steps. The law then
             begins at these weights, and steps are counted from there; the loss must still fall below the start's loss.

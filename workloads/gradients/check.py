@@ -3,9 +3,8 @@
 Axes: L lane, n place in a lane's row.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +22,7 @@ from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.lane_state import LaneState, Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
-from attnsweep.workloads.gradients.subject import Subject
+from attnsweep.workloads.gradients.subject import Subject, norm
 from attnsweep.workloads.identities.identity import Conserved, Identity, Point, largest
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
@@ -58,29 +57,18 @@ class Finding:
     parameter: str
     where: str
     error: float | None
-    threshold: float
     verdict: Verdict
+    threshold: float = ROUNDING
     message: str = ""
-
-
-def judged(error: float, threshold: float) -> Verdict:
-    """Returns `holds` if the error is within the threshold, else `fails`. NaN fails."""
-    return "holds" if error <= threshold else "fails"
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
     """Makes the finding for numbers that must be equal up to rounding. `reason` is the message if they are not."""
     error = worst(errors)
-    verdict = judged(error, ROUNDING)
+    verdict: Verdict = "holds" if error <= ROUNDING else "fails"
+    message = reason if verdict == "fails" else ""
     return Finding(
-        check=check,
-        name=name,
-        parameter=parameter,
-        where=where,
-        error=error,
-        threshold=ROUNDING,
-        verdict=verdict,
-        message=reason if verdict == "fails" else "",
+        check=check, name=name, parameter=parameter, where=where, error=error, verdict=verdict, message=message
     )
 
 
@@ -113,10 +101,17 @@ class Slope:
 
 
 def slope(loss: Callable[[float], float], length: float, scale: float) -> Slope:
-    """Estimates the derivative at 0 of a loss along a line, from differences.
+    """Estimates the derivative at 0 of a loss along a line by fourth-order central differences with an automatic step.
+
+    At the step h, the slope is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error is h^4 f''''' / 30, and rounding
+    of about |f| / h unit roundoffs. The step is halved until the slopes of two successive steps agree, which does not
+    use the gradient under test. A kink of the loss within the step, such as that of a ReLU, makes these slopes differ,
+    and smaller steps avoid the kink. A kink at the very point shifts all slopes by half of its jump, so that they agree
+    on a wrong value. Such a kink is detected by bend(h) = (f(h) + f(-h) - 2 f(0)) / h: the difference
+    2 bend(h/2) - bend(h) is the jump at a kink, and vanishes like h^3 where f is smooth.
 
     Args:
-        loss: The loss as a function of the distance from the point.
+        loss: The loss f as a function of the distance from the point.
         length: A distance over which the loss may change. Steps are fractions of it.
         scale: The size of the gradient, to which the accuracy is relative.
     """
@@ -161,10 +156,6 @@ def vmapped_gradients(subject: Subject) -> State:
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
     """Computes the gradients (L, ...) by name as the block engine does, from its program of a step or of a gradient.
 
-    Args:
-        subject: The trainings.
-        compiled: Whether to run the compiled program, or the same formulas operation by operation.
-
     Raises:
         NoRuleError: If this shape has neither program.
         NoCompilerError: If `compiled` is set and this machine cannot compile.
@@ -172,8 +163,7 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
     layout = Layout(subject.weights)
     problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared, digest_of(subject.template))
     rate_L = torch.full((len(subject.lanes.trainings),), _RATE, dtype=torch.float64)
-    sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
-    lanes = LaneState(problem, sgd, layout.rows(subject.weights), subject.buffers)
+    lanes = LaneState(problem, _descent(rate_L), layout.rows(subject.weights), subject.buffers)
     try:
         return layout.views(_gradient_from_step(subject, lanes, compiled=compiled))
     except NoRuleError as no_step:
@@ -188,12 +178,10 @@ def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
-    step_and_examples = traced.step, traced.examples
-    run = (
-        libraries.loaded(libraries.compiled(*step_and_examples))
-        if compiled
-        else libraries.interpreted(*step_and_examples)
-    )
+    if compiled:
+        run = libraries.loaded(libraries.compiled(traced.step, traced.examples))
+    else:
+        run = libraries.interpreted(traced.step, traced.examples)
     BlockProgram(traced.blocking, run).advance(lanes, lambda _, __: [subject.batch], 1)
     return (before - lanes.rows) / _RATE
 
@@ -205,6 +193,10 @@ def _gradient_from_program(subject: Subject, lanes: LaneState, *, compiled: bool
     examples = GradientProgram.examples(graph, lanes, subject.batch)
     run = libraries.loaded(libraries.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
     return GradientProgram(graph.parts, run).descent(lanes.rows, lanes.buffers, subject.batch, None)[1]
+
+
+def _descent(rate_L: Tensor) -> FirstOrder:
+    return FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
 
 
 _SURE = 10.0
@@ -236,7 +228,8 @@ def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]
 
 
 def _judged(subject: Subject, at: Point, name: str, seed: int) -> tuple[Verdict, float]:
-    direction = _direction(at.weights[name], seed)
+    drawn = torch.randn(at.weights[name].shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    direction = drawn / drawn.norm()
     estimate = _slope(subject, at, name, direction)
     error = abs(estimate.value - (at.gradients[name] * direction).sum().item()) / at.scale
     if error <= DIFFERENCES:
@@ -261,12 +254,6 @@ def _slope(subject: Subject, at: Point, name: str, direction: Tensor) -> Slope:
             parameter.copy_(before)
 
 
-def _direction(like: Tensor, seed: int) -> Tensor:
-    drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=like.dtype)
-    unit: Tensor = drawn / drawn.norm()
-    return unit
-
-
 _MOVED = (
     "a step of gradient descent changes it by another amount: the engine's gradient is not that of the training alone, "
     "an identity fails, or the update is not plain descent"
@@ -280,7 +267,7 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
     The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
     weights, and those of charges to its square.
     """
-    size = [_norm(at.weights) for at in points]
+    size = [max(norm(at.weights), torch.finfo(torch.float64).tiny) for at in points]
     rate = [size[lane] / at.scale for lane, at in enumerate(points)]
     after = _stepped(subject, rate)
     errors: dict[str, list[float]] = {}
@@ -301,16 +288,11 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
     """Takes one step of the engine's gradient descent at the learning rates (L,). Returns the weights (L, ...)."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
-    sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
+    sgd = _descent(rate_L)
     weights = {name: value.clone() for name, value in subject.weights.items()}
     evaluated = torch.zeros_like(rate_L), vmapped_gradients(subject)
     take_step(sgd.rule, weights, sgd.state_of(weights), evaluated, sgd.constants | sgd.ahead(range(1))[0])
     return weights
-
-
-def _norm(state: Mapping[str, Tensor]) -> float:
-    """Returns the Euclidean norm over all tensors, or the smallest positive number if the norm is 0."""
-    return max(math.hypot(*(value.norm().item() for value in state.values())), torch.finfo(torch.float64).tiny)
 
 
 _ALONE = "the gradient of each training alone"
@@ -320,12 +302,7 @@ _FUSED = (
 
 
 def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
-    """Runs all gradient checks on the trainings of a subject.
-
-    Args:
-        subject: The trainings and their weights.
-        compiles: Whether to check the compiled blocks too, which needs a C++ compiler and up to a minute.
-    """
+    """Runs all gradient checks on the trainings of a subject."""
     points = subject.points()
     yield from check_vmapped(subject, points)
     yield from check_blocks(subject, points, compiles=compiles)
@@ -344,18 +321,25 @@ def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -
 
     Tracing takes seconds, compiling up to a minute.
     """
-    for name, compiled in (("blocks", False), ("compiled", True)):
-        if compiles or not compiled:
-            try:
-                gradients = block_gradients(subject, compiled=compiled)
-            except (NoRuleError, NoCompilerError) as error:
-                yield _skipped(name, subject, f"the vmapped engine trains this shape: {error}")
-                return
-            yield from _compared(name, subject, points, gradients)
+    for name, compiled in (("blocks", False), ("compiled", True))[: 1 + compiles]:
+        try:
+            gradients = block_gradients(subject, compiled=compiled)
+        except (NoRuleError, NoCompilerError) as error:
+            why = f"the vmapped engine trains this shape: {error}"
+            yield Finding(
+                check=name,
+                name=_ALONE,
+                parameter="all",
+                where=subject.where,
+                error=None,
+                verdict="skipped",
+                message=why,
+            )
+            return
+        yield from _compared(name, subject, points, gradients)
 
 
 def _compared(check: str, subject: Subject, points: Sequence[Point], fused: State) -> Iterator[Finding]:
-    """Compares an engine's gradients (L, ...) with those of each training alone. Yields one finding per parameter."""
     for name, gradient_L in fused.items():
         errors = [largest(gradient_L[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)]
         yield compared(check, _ALONE, name, subject.where, errors, _FUSED)
@@ -370,27 +354,11 @@ def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Find
     for training, at in zip(subject.lanes.trainings, points, strict=True):
         for identity in subject.workload.identities(training.parameters):
             for error in identity.errors(at):
-                key = _in_words(type(identity).__name__), identity.name, error.parameter
+                kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(identity).__name__).lower()
+                key = kind, identity.name, error.parameter
                 by_parameter.setdefault(key, []).append((error.error, identity, at))
     for (kind, name, parameter), declarations in by_parameter.items():
         errors = [error[0] for error in declarations]
         _, identity, at = declarations[errors.index(worst(errors))]
         finding = compared(kind, name, parameter, subject.where, errors, "")
         yield replace(finding, message=identity.reason(at)) if finding.verdict == "fails" else finding
-
-
-def _in_words(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-
-
-def _skipped(check: str, subject: Subject, why: str) -> Finding:
-    return Finding(
-        check=check,
-        name=_ALONE,
-        parameter="all",
-        where=subject.where,
-        error=None,
-        threshold=ROUNDING,
-        verdict="skipped",
-        message=why,
-    )

@@ -14,13 +14,7 @@ from attnsweep.workloads.identities.identity import Computed, Error, Identity, P
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """The attention weights of each query sum to 1, and with a causal mask the weights of later keys are 0.
-
-    Attributes:
-        name: The attention layer, for messages.
-        weights: Computes the attention weights (..., Q, K) of a module on a batch.
-        is_causal: Whether query i may see keys 0 to i only.
-    """
+    """The attention weights of each query sum to 1, and with a causal mask the weights of later keys are 0."""
 
     name: str
     weights: Computed
@@ -51,7 +45,6 @@ class ClosedForm(Identity):
     """The gradients of some or all parameters equal a closed formula.
 
     Attributes:
-        name: The formula, for messages.
         source: The paper and equations of the formula.
         gradients: Computes the gradients of a module on a batch, by parameter name.
     """
@@ -95,10 +88,8 @@ class RedundantBias(Identity):
     """A bias that the biases b of the next layers make redundant: its gradient is the sum of w db over these layers.
 
     Attributes:
-        name: The bias, for messages.
         bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads
             unchanged because attention weights sum to 1.
-        readers: All layers that read the bias.
     """
 
     name: str

@@ -47,13 +47,7 @@ class Flat(Conserved):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGradient(Flat):
-    """The loss does not depend on a part of the parameters, so the part's gradient is 0.
-
-    Attributes:
-        name: The part, for messages.
-        part: The part, for example a parameter that this variant does not use.
-        because: The reason, in a few words.
-    """
+    """The loss does not depend on a part of the parameters, so the part's gradient is 0."""
 
     part: Part
     because: str
@@ -79,8 +73,6 @@ class KeyBias(Flat):
     """The gradient of a key bias is 0: the bias adds the same number to all logits of a query, which softmax ignores.
 
     Attributes:
-        name: The attention layer, for messages.
-        key: The key bias.
         query: The query bias, if there is one: it helps to name the cause of a failure.
     """
 
@@ -119,7 +111,6 @@ class RowSums(Flat):
     """The rows of a gradient sum to 0, because adding a constant to a row of the parameter does not change the loss.
 
     Attributes:
-        name: The parameter, for messages.
         part: The matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.
         because: The operation that removes the constant: `norm` (a layer norm) or `softmax` (of logits).
     """
@@ -147,10 +138,6 @@ class EqualSums(Flat):
     """If the rows of two tables are added in the model, the gradients of both tables have equal sums over rows.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
-
-    Attributes:
-        name: The two tables, for messages.
-        left, right: Matrices of equal width, such as token and position embeddings.
     """
 
     left: Part

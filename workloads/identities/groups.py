@@ -43,8 +43,6 @@ class Group(Conserved):
     """A gauge group: changes of the weights that leave the loss unchanged. This module's functions make the usual ones.
 
     Attributes:
-        name: The matrices, for messages.
-        kind: The kind of group, after which the charge is named.
         left, right: The parts that make the matrices left and right, one below the other, all with r columns. A bias is
             a row on the side of its weight. If `right` is empty, the loss does not depend on the scale of `left`.
         diagonal: Whether S must be diagonal with positive entries, because a nonlinearity acts on every column.
@@ -98,7 +96,6 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
     """Makes the group of the query and key weights of one head: logits depend on their product only.
 
     Args:
-        name: The head, such as `block 0, head 1`.
         query, key: The weight (inputs, r) and, if there is one, the bias (r,).
     """
     return Group(name=f"queries and keys of {name}", kind="qk", left=query, right=key)
@@ -108,7 +105,6 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
     """Makes the group of one head's value weights and the rows of the output projection that read them.
 
     Args:
-        name: The head, such as `block 0, head 1`.
         value: The values' weight (inputs, r) and, if there is one, their bias (r,).
         output: The head's rows of the output projection, (r, outputs).
     """
@@ -121,7 +117,6 @@ def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
     It does not hold for GELU.
 
     Args:
-        name: The two layers, such as `block 0`.
         first: The first layer's weight (inputs, r) and, if there is one, its bias (r,).
         second: The second layer's weight (r, outputs).
     """
@@ -132,7 +127,6 @@ def low_rank(name: str, down: Part, up: Part) -> Group:
     """Makes the group of the two factors of a low-rank update: x down up is all that the loss depends on.
 
     Args:
-        name: The layer.
         down: The first factor (inputs, r).
         up: The second factor (r, outputs).
     """
@@ -143,7 +137,6 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
     """Makes the group of a norm's gain and bias and the weights that read the norm, separately for each feature.
 
     Args:
-        name: The norm.
         gain_and_bias: Gain (r,) and bias (r,).
         readers: All weights (r, outputs) that read the norm.
     """
@@ -155,7 +148,6 @@ def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Gr
     """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by it changes nothing.
 
     Args:
-        name: The layer that has these parts, for messages.
         left: Parts of any shape.
         right: Parts of any shape; empty if the loss does not depend on the scale of `left` at all.
     """
@@ -173,9 +165,6 @@ def attention_layer(
     """Yields the identities of a softmax attention layer that concatenates its heads.
 
     Args:
-        name: The layer, such as `layer 0`.
-        n_heads: H.
-        widths: C and E.
         query, key, value, out: The linear layers; `key` is `None` if the tokens themselves are the keys.
     """
     if key is not None:
@@ -195,9 +184,7 @@ def norm_before(
     """Yields the identities of a norm whose output only the given layers read.
 
     Args:
-        name: The norm.
         gain_and_bias: The norm's parameters, gain (D,) and bias (D,).
-        layers: The linear layers that read the norm.
         keys: The result of `merged_keys`, if the norm's output is also used as keys.
     """
     yield norm_gain(name, gain_and_bias, (*(weight for weight, _ in layers), *keys))

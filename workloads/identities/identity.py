@@ -1,4 +1,4 @@
-"""The base classes of identities, and the point at which one is verified."""
+"""The base classes of identities, the point at which one is verified, and parts of parameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -86,10 +86,7 @@ class Point:
     """One training at given weights, with the gradients there, at which identities are verified.
 
     Attributes:
-        module: The plain module of one training, with these weights.
         batch: The data of the loss, without a lane axis; empty where the loss is exact.
-        weights: The parameters, by name.
-        gradients: The gradients of the loss, by the same names.
         scale: The size of the gradient, to which errors are relative.
     """
 
@@ -102,12 +99,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """How far an identity is violated at a point.
-
-    Attributes:
-        parameter: The name of the parameter, or of several.
-        error: The largest relative error; NaN fails.
-    """
+    """How far an identity is violated at a point."""
 
     parameter: str
     error: float

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention import Embedding, Linear
-from attnsweep.workloads.engine.construction import built_modules, starting_state
+from attnsweep.workloads.engine.construction import check_alike, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.streams import generator_seed
@@ -127,7 +127,7 @@ def test_null_is_the_modules_own_initialization_under_the_trainings_generator(ca
 def test_under_a_sigma_vectors_are_the_lanes_own_and_matrices_are_drawn(case: Case) -> None:
     lanes = lanes_of(*[AnyParameters(init_sigma=0.1)] * 2)
     parameters, _, _ = starting_state(AnyModule(*case), lanes)
-    modules, _ = built_modules(AnyModule(*case), lanes)
+    modules, _ = check_alike(AnyModule(*case), lanes)
     for lane, module in enumerate(modules):
         for name, value in module.named_parameters():
             shape = tuple(value.shape)
@@ -238,7 +238,7 @@ def test_layers_of_the_engine_are_drawn_beside_layers_with_an_initialization_of_
     assert torch.equal(parameters["table.weight"], lanes.streams.normal("init/table.weight", (3, 4)))
     for name, shape in (("line.weight", (4, 9)), ("line.bias", (4,))):
         assert torch.equal(parameters[name], (2 * lanes.streams.uniform(f"init/{name}", shape) - 1) / 3)
-    (module,), _ = built_modules(AnyModule(build), lanes)
+    (module,), _ = check_alike(AnyModule(build), lanes)
     assert torch.equal(parameters["own.bias"][0], module.state_dict()["own.bias"])
 
 

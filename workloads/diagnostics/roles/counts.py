@@ -1,7 +1,7 @@
 """Counts of where heads attend, on a batch of sentences. The counts of two batches add up to those of both together.
 
 Axes: ... any number of axes such as lanes, layers and heads; B sentence, Q query, K key, O offset, R relation, P
-permutation, A arc.
+pattern or permutation, A arc, V token of the vocabulary.
 """
 
 import functools
@@ -78,7 +78,6 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
     Args:
         strongest: (..., B, Q) the strongest key of each query (`Looks`), or -1.
-        sentences: The sentences. Without `rarity` or `key_tokens`, all three results are `None`.
     """
     if sentences.rarity is None or sentences.key_tokens is None:
         return None, None, None
@@ -209,7 +208,6 @@ def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = N
 
     Args:
         attention: (..., B, Q, K) weights after softmax, captured in eval mode.
-        sentences: The sentences.
         looks: The result of `Looks.of` on this attention, if it is known already.
     """
     Q, K = attention.shape[-2:]

@@ -1,6 +1,7 @@
 """Computes role scores of heads from counts, and role labels from scores. A score that was not measured is NaN.
 
 Labels depend on the stored scores only, so they can be recomputed with other thresholds.
+Axes: L lane, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,9 +64,6 @@ def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
     - `syntactic_accuracy`, `syntactic_baseline`, `syntactic_gain`: for the relation and direction with the largest
       gain, the accuracy of the head, that of the best fixed offset, and the difference. `accuracy_...` and `gain_...`
       have the accuracy and gain of each relation and direction.
-
-    Args:
-        counts: The counts that `count_roles` returns.
     """
     scores = _positional(counts)
     for index, pattern in enumerate(PATTERNS):
@@ -178,8 +176,6 @@ def score_patterns(
     Args:
         module: The module of ONE training, as built.
         attention: Returns the attention weights (N, B, H, T, T) of one training's module on its tokens (B, T).
-        lanes: The L trainings.
-        state: Their parameters and buffers, (L, ...) by name.
         batch: `token` (L, B, T) int64. `counts` (L, B, T) bool, the queries at which `induction` and `duplicate_token`
             are scored: those whose predictions count, so a head that always looks at the token to copy reaches 1.
             `needs_previous` (L, B, T) bool, the queries at which `previous_token` is scored; the first token is left

@@ -166,11 +166,7 @@ LOOKUP_RULES: dict[Any, Rule] = {
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """Expresses an `aten.as_strided` of an input by slices; returns `None` if that is not possible.
-
-    Args:
-        node: The operation, in the graph of one training.
-    """
+    """Expresses an `aten.as_strided` of an input by slices; returns `None` if that is not possible."""
     source: Any = node.args[0]
     view: Any = node.args[1:]
     source, size, stride = source.meta["val"], view[0], view[1]

@@ -76,9 +76,7 @@ class TracedStep:
     """A step traced for blocks, which is ready to be compiled.
 
     Attributes:
-        step: The graph of the step of one training.
         examples: Example inputs for one block, with lanes as the last axis.
-        blocking: The form in which the compiled program takes its inputs.
     """
 
     step: StepGraph
@@ -100,12 +98,7 @@ class TracedStep:
 
 
 class BlockProgram:
-    """The `Executor` that runs the compiled step of one shape of trainings, block by block.
-
-    Args:
-        blocking: The form in which the program takes its inputs.
-        run: The program, which takes one step of one block.
-    """
+    """The `Executor` that runs the compiled step of one shape of trainings, block by block."""
 
     def __init__(self, blocking: Blocking, run: Step) -> None:
         self._blocking, self._run = blocking, run
@@ -135,13 +128,7 @@ class BlockProgram:
 
 
 class _Blocks:
-    """The inputs of a step, split into blocks of lanes.
-
-    Args:
-        inputs: The inputs (A, ...) by name.
-        width: W, the number of lanes of a block.
-        masks: The result of `masks_of`.
-    """
+    """The inputs of a step, split into blocks of lanes."""
 
     def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]

@@ -18,13 +18,7 @@ class Executor(Protocol):
     """Takes the steps of trainings of one shape, in place of the default engine (`vmap`)."""
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """Trains all lanes up to step `until`, or until a batch has a shape that this program was not compiled for.
-
-        Args:
-            lanes: The A trainings, updated in place.
-            batches: Draws the batches (A, ...) of the steps.
-            until: A step after the present one.
-        """
+        """Trains all lanes up to step `until`, or until a batch has a shape that this program was not compiled for."""
 
 
 class Executors(Protocol):

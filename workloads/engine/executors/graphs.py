@@ -37,9 +37,6 @@ from attnsweep.workloads.engine.optimizers import State
 class Bucket(LaneState):
     """The state of up to L lanes at fixed memory addresses, as captured GPU steps need it.
 
-    Args:
-        lanes: The lanes that it contains at first. Their number is L.
-
     Attributes:
         size: L.
     """
@@ -99,27 +96,8 @@ Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., object]]
 """Compiles a graph for inputs of the shapes of the examples. The program updates its inputs in place."""
 
 
-class LaneStep(Protocol):
-    """A way to take steps of all lanes of a bucket."""
-
-    def load(self, bucket: Bucket) -> None:
-        """Reads the state of a bucket before the bucket's next steps."""
-
-    def take(self, bucket: Bucket, read: State) -> None:
-        """Takes one step of all lanes.
-
-        Args:
-            bucket: The bucket that was loaded last.
-            read: The inputs that change from step to step, by the names of `step_graph`: rates (L, 1) and the batch
-                (L, ...).
-        """
-
-    def store(self, bucket: Bucket) -> None:
-        """Writes the state back to the bucket after its steps."""
-
-
 class VmappedStep:
-    """Takes steps with `vmap` and PyTorch's own kernels, directly in the bucket's memory."""
+    """Takes steps of all lanes of a bucket with `vmap` and PyTorch's own kernels, directly in the bucket's memory."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
@@ -129,6 +107,12 @@ class VmappedStep:
         """Does nothing, because steps work directly in the bucket's memory."""
 
     def take(self, bucket: Bucket, read: State) -> None:
+        """Takes one step of all lanes.
+
+        Args:
+            read: The inputs that change from step to step, by the names of `step_graph`: rates (L, 1) and the batch
+                (L, ...).
+        """
         leaf = bucket.rows.detach().requires_grad_()
         with even_rows(leaf.device):
             loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
@@ -144,12 +128,7 @@ class VmappedStep:
 
 
 class MergedPrograms:
-    """The compiled programs of one step, one for each number of lanes. Lanes are the last axis, like in CPU blocks.
-
-    Args:
-        step: The graph of the step of one training.
-        compiler: Compiles the graph.
-    """
+    """The compiled programs of one step, one for each number of lanes. Lanes are the last axis, like in CPU blocks."""
 
     def __init__(self, step: StepGraph, compiler: Compiler) -> None:
         self.step, self._compiler = step, compiler
@@ -163,11 +142,7 @@ class MergedPrograms:
 
 
 class MergedStep:
-    """Takes steps with one compiled program, on copies of the bucket's tensors with lanes as the last axis.
-
-    Args:
-        programs: The compiled programs of the step.
-    """
+    """Takes steps with one compiled program, on copies of the bucket's tensors with lanes as the last axis."""
 
     def __init__(self, programs: MergedPrograms) -> None:
         self._programs = programs
@@ -236,7 +211,6 @@ class Graphs:
     """The `Executors` that capture steps in CUDA graphs. They are passed as `Pack(programs=...)`.
 
     Args:
-        new_graph: Makes an empty graph.
         n_steps: The number of steps in one graph. If fewer are left before a probe, they are replayed one by one.
         compiler: Compiles a step into one program, if all its operations have rules; `None` for PyTorch's own kernels.
     """
@@ -253,7 +227,7 @@ class Graphs:
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
         """Returns the executor for steps on batches of this shape."""
         merged = self._merged_of(lanes, batch)
-        step: LaneStep = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
+        step = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
@@ -275,15 +249,11 @@ class Graphs:
 
 
 class GraphedStep:
-    """The executor that replays captured graphs, for steps on batches of one shape.
+    """The executor that replays captured graphs, for steps on batches of one shape."""
 
-    Args:
-        step: Takes one step of all lanes.
-        batch: A batch (A, ...) of this shape.
-        new_graph, n_steps: The arguments of `Graphs`.
-    """
-
-    def __init__(self, step: LaneStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
+    def __init__(
+        self, step: VmappedStep | MergedStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int
+    ) -> None:
         self._step, self._shapes = step, shapes_of(batch)
         self._new_graph, self._n_steps = new_graph, n_steps
         self._bucket: Bucket | None = None

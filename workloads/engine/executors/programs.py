@@ -30,12 +30,7 @@ Reads = TypeVar("Reads", Blocking, Parts)
 
 @dataclass(frozen=True)
 class Compiled(Generic[Reads]):
-    """A compiled program, for trainings of one shape.
-
-    Attributes:
-        reads: The form in which the program takes its inputs.
-        library: The program's file, or the content of that file.
-    """
+    """A compiled program, for trainings of one shape."""
 
     reads: Reads
     library: Path | bytes
@@ -81,9 +76,6 @@ class Programs:
 
         It is compiled at the first call on this machine.
 
-        Args:
-            lanes, batch: The arguments of `TracedStep.of`.
-
         Raises:
             NoCompilerError: If this machine cannot compile the program.
         """
@@ -121,7 +113,6 @@ def executors_on(device: str, engine: str) -> Executors | None:
     """Returns the executors that a trainer uses on this device; `None` if Python runs each step's operations.
 
     Args:
-        device: `cpu` or `cuda`.
         engine: `blocks` compiles steps on a CPU for blocks of lanes, `merged` steps on a GPU for whole packs; on the
             other device both are `vmapped`.
     """
