@@ -78,7 +78,7 @@ FAULTS_OF_ENGINES = (
         "workloads/engine/plain.py",
         "for lane, tensors in enumerate(alone)",
         "for lane, tensors in enumerate(alone[:0])",
-        (f"{_ENGINE}/test_rounding.py",),
+        (f"{_ENGINE}/test_plain.py",),
     ),
     Fault(
         "one reason given twice",

@@ -6,7 +6,7 @@ _CONSTRUCTION = "tests/workloads/engine/test_construction.py"
 _CONSTANTS = "tests/workloads/engine/test_constants.py"
 _INITIALIZATION = "tests/workloads/engine/test_initialization.py"
 _PLAIN = "tests/workloads/engine/test_plain.py"
-_TRAINABLE = "tests/workloads/engine/test_trainable.py"
+_TRAINABLE = "tests/workloads/engine/test_construction.py"
 _STARTS = "tests/orchestrator/running/preflight/test_starts.py"
 
 FAULTS_OF_STARTS = (

@@ -18,7 +18,7 @@ FAULTS_OF_TRAININGS = (
         ("tests/workloads/field/test_transformer.py",),
     ),
     Fault(
-        "a round too few", "workloads/engine/streams.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_philox.py",)
+        "a round too few", "workloads/engine/streams.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_streams.py",)
     ),
     Fault(
         "epsilon outside the root",
@@ -116,7 +116,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/line_search.py",
         "self._start.loss + ARMIJO * trial.at",
         "self._start.loss - ARMIJO * trial.at",
-        (f"{_ENGINE}/test_line_search.py",),
+        (f"{_ENGINE}/test_lbfgs.py",),
     ),
     Fault(
         "rounding about zero taken for divergence",
@@ -137,7 +137,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/layout.py",
         "flat = [parameters[name].reshape(len(parameters[name]), size)",
         "flat = [parameters[name].reshape(len(parameters[name]), size).flip(1)",
-        (f"{_ENGINE}/test_layout.py",),
+        (f"{_ENGINE}/test_pack.py",),
     ),
     Fault(
         "the onset dated one probe early",
@@ -263,7 +263,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/gradients/check.py",
         "gap = max(abs(narrow - wide), abs(2.0 * bend(step) - bend(2.0 * step)) / 2.0)",
         "gap = abs(narrow - wide)",
-        ("tests/workloads/gradients/test_differences.py",),
+        ("tests/workloads/gradients/test_check.py",),
     ),
     Fault(
         "the gradient of another training",
