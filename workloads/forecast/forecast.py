@@ -160,7 +160,7 @@ def forecast_escapes(
     sigmas: Sequence[float | None],
     seeds: Sequence[int],
 ) -> EscapeForecast:
-    """Forecasts when trainings leave their start: measures the order of the gradient, trains pilots, and extrapolates."""
+    """Forecasts when trainings leave their start: measures the gradient's order, trains pilots, and extrapolates."""
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     measured_orders: tuple[Order, ...] = ()
     pilots: tuple[float, float] | None = None
