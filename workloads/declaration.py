@@ -125,8 +125,7 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must be
-    optional.
+    """Declares a field of a `TrainingParameters` class that only earlier versions had. Its type must be optional.
 
     Args:
         default: The default that the parameter had before it was retired.

@@ -26,8 +26,7 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """Tells `attnsweep heads` and `attnsweep why` how to read the models of a workload. Stored in the workload's
-    attribute `lenses`.
+    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models; its attribute `lenses`.
 
     Attributes:
         attention: Computes the attention weights (B, H, T, T) of every layer from the module of one training and the

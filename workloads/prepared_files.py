@@ -100,9 +100,7 @@ class Format(Generic[C]):
         return content
 
     def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """Builds the error for a file that cannot be used. The command that prepares such files is appended to
-        `fix`.
-        """
+        """Builds the error for a file that cannot be used. The command that prepares such files is added to `fix`."""
         return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
 
 

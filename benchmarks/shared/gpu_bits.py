@@ -5,8 +5,7 @@ from functools import cache
 from typing import Any
 
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.executor import Executors
-from attnsweep.workloads.engine.executors.programs import executors_on
+from attnsweep.workloads.engine.executors.programs import Executors, executors_on
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack

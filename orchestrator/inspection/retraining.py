@@ -29,8 +29,7 @@ from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.orchestrator.training.trainer import machine_of
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.executor import Executors
-from attnsweep.workloads.engine.executors.programs import executors_on
+from attnsweep.workloads.engine.executors.programs import Executors, executors_on
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack

@@ -38,8 +38,7 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns whether `smallest` is below 0 by more than `error` and by more than `share` of `largest`, (L,)
-        bool."""
+        """Returns whether `smallest` is below 0 by more than `error` and than `share` of `largest`, (L,) bool."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 

@@ -40,8 +40,7 @@ class Objective:
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """Returns the losses (K,) of `lanes` at parameters (K, ...), differentiable. By default `lanes` are all
-        lanes."""
+        """Returns the losses (K,) of `lanes` (by default all) at parameters (K, ...), differentiable."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)

@@ -91,9 +91,7 @@ def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> 
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) still fall: by over `MOVING_SHARE` in the last fifth of the steps (P,); (L, P)
-    bool.
-    """
+    """Returns where losses (L, P) still fall: by over `MOVING_SHARE` in the last fifth of the steps, (L, P) bool."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 

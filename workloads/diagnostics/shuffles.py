@@ -74,9 +74,7 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Shuffles each matrix (..., T, T) `n_shuffles` times, by permuting the entries of each row: (..., S, T, T). The
-    permutations are the same for all matrices.
-    """
+    """Shuffles the entries of each row of matrices (..., T, T), alike in all matrices: (..., S, T, T)."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)

@@ -42,8 +42,7 @@ def distances_to_diagonal(attention: Tensor) -> Tensor:
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """Returns the distances of attention (..., T, T) to Sigma_2(w), the band |i - j| <= w, (..., W), for w = 0..T-1.
-    They decrease with w."""
+    """Returns the distances of attention (..., T, T) to the bands Sigma_2(w), (..., W), for w = 0..T-1."""
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)

@@ -299,9 +299,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of one or more of the given steps, the first ones. Override it to draw several steps at
-        once.
-        """
+        """Draws the data of the first one or more of the given steps. Override it to draw several steps at once."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
@@ -343,8 +341,7 @@ class Workload(ABC, Generic[P]):
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes once per probe what `eval_loss` and `measure` share, such as the module's outputs; by default
-        nothing.
+        """Computes once per probe what `eval_loss` and `measure` share, such as the module's outputs.
 
         The entries are added to the batch that these two methods get.
         """
@@ -374,9 +371,7 @@ class Workload(ABC, Generic[P]):
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table by which trainings with these static parameters are labelled; `None` if `judge` labels them
-        itself.
-        """
+        """Returns the table that labels trainings with these static parameters; `None` if `judge` labels them."""
         del parameters
         return None
 

@@ -112,9 +112,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The optimizer's part of a program's key: the names of constants, and of those whose values the program
-        contains.
-        """
+        """The optimizer's part of a program's key: the names of all constants, and of those with the usual value."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:

@@ -73,9 +73,7 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """Returns how lanes without `init_sigma` start: from the module's own values if it has any, else by PyTorch's
-    law.
-    """
+    """Returns how lanes without `init_sigma` start: from the module's own values if it has any, or like PyTorch."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

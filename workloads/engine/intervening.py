@@ -38,8 +38,7 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers for clamps and logit factors to the attention layers in which some training of a pack clamps or
-    scales a head.
+    """Adds buffers for clamps and logit factors to the attention layers whose heads some training changes.
 
     The modules of all trainings get the same buffers.
 

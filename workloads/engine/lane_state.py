@@ -9,7 +9,7 @@ end. On a CPU the bits do not depend on the number of lanes, and ended lanes are
 Axes: L lane, n place in a lane's row.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,10 @@ class LaneState:
     def parameters(self) -> State:
         """The parameters (L, ...) by name, as views of `rows`."""
         return self.problem.layout.views(self.rows)
+
+
+Batches = Callable[[int, int], Sequence[Batch]]
+"""A function of `start` and `until`: the batches of the steps `start` to `until` - 1, or of the first few of these."""
 
 
 def shapes_of(batch: Batch) -> Hashable:

@@ -134,9 +134,7 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
-        active trainings.
-        """
+        """Returns the parameters and buffers of the trainings at positions (K,), final or as they are now."""
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
@@ -167,8 +165,6 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the active lanes (A,) until the pack's fixed width (W,) is reached, if the pack has
-        one.
-        """
+        """Repeats the last of the active lanes (A,) up to the pack's fixed width (W,), if the pack has one."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

@@ -78,9 +78,7 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches with the loss and gradient at `step_size`. Returns (L,) bool, true where a search has
-        ended.
-        """
+        """Continues open searches with loss and gradient at `step_size`. Returns which have ended, (L,) bool."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)

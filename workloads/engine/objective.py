@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram
 from attnsweep.workloads.engine.contract import Batch, P, Workload
-from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.functional import descent, numbers_of, over_lanes
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, selected
@@ -48,9 +48,7 @@ class Objective:
         return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
 
     def program_for(self, batch: Batch) -> GradientProgram | None:
-        """Returns the compiled program of loss and gradient for batches of this shape; `None` if `vmap` computes
-        them.
-        """
+        """Returns the compiled program of loss and gradient for batches of this shape; `None` to use `vmap`."""
         if self._programs is None:
             return None
         return self._programs.gradient_of(self._store, batch)

@@ -19,8 +19,9 @@ from attnsweep.workloads.engine.compiling.traces import NoRuleError, count_numbe
 from attnsweep.workloads.engine.continued import Redraw, repeated
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.even_rows import even_rows
-from attnsweep.workloads.engine.executors.blocks import compiled_graph
-from attnsweep.workloads.engine.executors.executor import Executor, Executors
+from attnsweep.workloads.engine.executors.blocks import BlockProgram, compiled_graph
+from attnsweep.workloads.engine.executors.graphs import GraphedStep
+from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import shapes_of
@@ -72,7 +73,7 @@ class Pack(Generic[P]):
         self._workload = workload
         self._store = LaneStore(workload, trainings, device, start, width, redraw)
         self._programs = None if self._store.lanes.is_rounded else programs
-        self._known: dict[Hashable, Executor | None] = {}
+        self._known: dict[Hashable, BlockProgram | GraphedStep | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
         self._probing = Probing(workload, self._store, self._objective)
         own_steps = workload.probe_steps(self._shared)
@@ -159,8 +160,7 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, unless all trainings end
-        before.
+        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, or until all trainings end.
 
         An evaluation is a step, except for optimizers with line searches. By default probes are not limited.
 
@@ -201,9 +201,7 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
-        active trainings.
-        """
+        """Returns the parameters and buffers of the trainings at positions (K,), final or as they are now."""
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
@@ -256,7 +254,7 @@ class Pack(Generic[P]):
         with even_rows(store.all.device):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
-    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Executor | None:
+    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> BlockProgram | GraphedStep | None:
         """Returns the compiled program for the next step; `None` if the step is computed with `vmap`."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)

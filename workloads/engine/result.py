@@ -171,8 +171,7 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the measurements that another record of these trainings returned from `arrays`; its last probe was at
-        `step`.
+        """Loads the result of `arrays` of another record of these trainings, whose last probe was at `step`.
 
         Trainings that this record is to prune, and that were not pruned in the other record, are pruned at `step` at
         the earliest.

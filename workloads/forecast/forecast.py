@@ -131,9 +131,7 @@ class Escape:
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """Returns the step by which the fraction `share` of trainings has left; `None` if that is longer than any pilot
-        trained.
-        """
+        """Returns the step by which the fraction `share` has left; `None` if that is longer than any pilot trained."""
         steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return steps if math.isfinite(steps) else None
 
@@ -244,9 +242,7 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order (power of init_sigma) for which a law holds, and the law in words; else `None` and the
-    reason.
-    """
+    """Returns the order (power of init_sigma) of the law, and the law in words; or `None`, and why there is no law."""
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"

@@ -261,8 +261,7 @@ _MOVED = (
 
 
 def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks that a step of gradient descent changes conserved quantities as predicted: one finding per quantity, of
-    its worst case.
+    """Checks that a step of gradient descent changes conserved quantities as predicted: one finding per quantity.
 
     The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
     weights, and those of charges to its square.

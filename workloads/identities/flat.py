@@ -16,9 +16,7 @@ from attnsweep.workloads.identities.identity import Conserved, Error, Part, Poin
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for gradients. Its value for the weights is therefore conserved by gradient
-    descent.
-    """
+    """A linear function that is 0 for gradients, so that gradient descent conserves its value for the weights."""
 
     name: str
 

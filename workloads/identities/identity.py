@@ -137,9 +137,7 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes the exact change of the quantity in a step of gradient descent, divided by the learning rate
-        squared.
-        """
+        """Computes the change of the quantity in a step of gradient descent, divided by the learning rate squared."""
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]

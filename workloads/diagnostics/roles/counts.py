@@ -93,8 +93,7 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are the two rarest of their sentence, (P + 1, B, K), and which sentences contain a rare token,
-    (B,).
+    """Returns which keys are the two rarest of their sentence, (P + 1, B, K), and which sentences count, (B,).
 
     The first entry uses the frequency ranks, the others permutations of the ranks. A sentence counts if its rarest
     token is rare.
@@ -172,9 +171,7 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns a field. Its axis of offsets, if it has one, is padded with zeros to offsets `first` to `past` -
-        1.
-        """
+        """Returns a field, its axis of offsets (if any) padded with zeros to offsets `first` to `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value

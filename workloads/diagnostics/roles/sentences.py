@@ -16,8 +16,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """Correct ("gold") dependency arcs of a batch of sentences, for self-attention: queries and keys are the same
-    tokens.
+    """Correct ("gold") dependency arcs of a batch of sentences whose queries and keys are the same tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.

@@ -24,9 +24,8 @@ from attnsweep.workloads.engine.compiling.step_graph import (
 )
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.executors.executor import Batches
 from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
+from attnsweep.workloads.engine.lane_state import Batches, LaneState, shapes_of
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 
@@ -139,9 +138,7 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs (..., W) of one block that stay the same tensors at all steps. The program updates them
-        in place.
-        """
+        """Returns those inputs (..., W) of one block that the program updates in place, or that never change."""
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:

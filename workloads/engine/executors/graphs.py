@@ -26,10 +26,9 @@ from attnsweep.workloads.engine.compiling.step_graph import (
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.even_rows import even_rows
-from attnsweep.workloads.engine.executors.executor import Batches
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up, shapes_of
+from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
@@ -308,9 +307,7 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a graph of as many steps as inputs are given. Returns it with the memory (S, ...) that it reads
-        inputs from.
-        """
+        """Captures a graph of one step per input. Returns it with the memory (S, ...) from which it reads inputs."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

@@ -7,7 +7,7 @@ workload's code.
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram, Parts, gradient_graph
 from attnsweep.workloads.engine.compiling.libraries import (
@@ -21,7 +21,6 @@ from attnsweep.workloads.engine.compiling.libraries import (
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.executors.blocks import Blocking, BlockProgram, TracedStep
-from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 
@@ -107,6 +106,13 @@ class Programs:
             program = self._known.gradients[shape]
             self._gradients[shape] = None if program is None else GradientProgram(program.reads, program.loaded())
         return self._gradients[shape]
+
+
+Executors: TypeAlias = Programs | Graphs
+"""Objects that make and keep the executors of a workload, one per shape of trainings: `of` returns the executor of a
+shape, and `gradient_of` the program of loss and gradient for trainings without an executor. An executor takes the steps
+of trainings in place of the vmapped engine: `advance` trains all lanes up to a step, or until a batch has a shape for
+which the executor was not compiled."""
 
 
 def executors_on(device: str, engine: str) -> Executors | None:
