@@ -22,7 +22,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "epsilon outside the root",
-        "workloads/engine/layer_norm.py",
+        "workloads/engine/plain_forms.py",
         "torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)",
         "1.0 / (centred.square().mean(dim, keepdim=True).sqrt() + layer_norm_eps)",
         (f"{_ENGINE}/test_layer_norm.py",),

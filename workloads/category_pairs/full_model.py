@@ -22,7 +22,7 @@ from attnsweep.workloads.category_pairs.attention import (
 from attnsweep.workloads.category_pairs.by_parts import mean_by_parts
 from attnsweep.workloads.category_pairs.flavours import unwanted_entries
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.engine.layer_norm import inverse_deviation
+from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 TEXTS_PER_PART = {"cpu": 50}
 """The texts per part of a loss, by device type: few enough for a pack of 16 to stay in the CPU's cache. A device that

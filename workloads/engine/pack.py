@@ -27,9 +27,8 @@ from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import shapes_of
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
-from attnsweep.workloads.engine.objective import Objective
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.probing import Probing
+from attnsweep.workloads.engine.probing import Objective, Probing
 from attnsweep.workloads.engine.result import PackResult, Record
 
 _PROBES_AHEAD = 2

@@ -1,6 +1,7 @@
-"""Computes what probes measure of a pack.
+"""Evaluates the losses of a pack: the training loss with its gradient, and what probes measure.
 
-Axes: L training of the pack, A active training, W lane, F training of a family, n entry of a conserved quantity.
+Axes: L training of the pack, A active training, W lane, K lane evaluated, F training of a family, n place in a row or
+entry of a conserved quantity.
 """
 
 from collections.abc import Sequence
@@ -12,15 +13,57 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import vmap
 
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Workload
+from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.functional import descent, over_lanes, to_numpy
+from attnsweep.workloads.engine.functional import descent, numbers_of, over_lanes, to_numpy
 from attnsweep.workloads.engine.judging import least_losses
 from attnsweep.workloads.engine.lane_store import LaneStore
-from attnsweep.workloads.engine.layout import ROWS, measurable, prefixed, selected, under
-from attnsweep.workloads.engine.objective import Objective
+from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities.identity import Conserved
+
+
+class Objective:
+    """The training loss of a pack, as a function that the optimizer minimizes.
+
+    Attributes:
+        n_evaluations: The number of evaluations so far.
+    """
+
+    def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
+        self._store, self._programs = store, programs
+        self._loss = over_lanes(store.problem.template, workload.loss)
+        self.n_evaluations = 0
+
+    def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+        """Returns the losses (K,) and gradients (K, n) of the given lanes. Implements the protocol `Evaluate`."""
+        self.n_evaluations += 1
+        store = self._store
+        buffers, batch = store.buffers, store.batch_at(step)
+        program = self.program_for(batch)
+        if program is not None:
+            loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
+            return loss, {ROWS: gradient}
+        if lanes is not None:
+            buffers, batch = selected(buffers, lanes), selected(batch, lanes)
+        leaf, dtype = parameters[ROWS].detach().requires_grad_(), store.lanes.loss_dtype
+        views = store.problem.layout.views(leaf.to(dtype))
+        loss, gradient = descent("loss", self._loss(views, in_type(buffers, dtype), in_type(batch, dtype)), leaf)
+        return loss.to(leaf.dtype), {ROWS: gradient}
+
+    def measured(self, step: int) -> Tensor:
+        """Computes the training loss (W,) on a step's batch without gradients, in the dtype in which probes measure."""
+        store = self._store
+        return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
+
+    def program_for(self, batch: Batch) -> GradientProgram | None:
+        """Returns the compiled program of loss and gradient for batches of this shape; `None` to use `vmap`."""
+        if self._programs is None:
+            return None
+        return self._programs.gradient_of(self._store, batch)
+
 
 _CHARGE = "charge_"
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.attention.attention import attended
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES, logit_scale
 from attnsweep.workloads.engine.initialization import StartingLaw
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
+from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS, Tokens
 

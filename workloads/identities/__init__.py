@@ -4,8 +4,17 @@ A `Workload` returns them from `identities`. `attnsweep check-gradients` verifie
 flow conserves follow from them. Needs torch alone. docs/gradients.md has the derivations.
 """
 
-from attnsweep.workloads.identities.equations import AttentionRows, ClosedForm, Reader, RedundantBias
-from attnsweep.workloads.identities.flat import EqualSums, Flat, KeyBias, NoGradient, RowSums
+from attnsweep.workloads.identities.equations import (
+    AttentionRows,
+    ClosedForm,
+    EqualSums,
+    Flat,
+    KeyBias,
+    NoGradient,
+    Reader,
+    RedundantBias,
+    RowSums,
+)
 from attnsweep.workloads.identities.groups import (
     Group,
     low_rank,

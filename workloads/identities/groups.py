@@ -13,8 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.identities.equations import Reader, RedundantBias
-from attnsweep.workloads.identities.flat import KeyBias
+from attnsweep.workloads.identities.equations import KeyBias, Reader, RedundantBias
 from attnsweep.workloads.identities.identity import (
     Conserved,
     Error,

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnsweep.workloads.engine.compiling.lanes_last import OverLanes, check_rules
-from attnsweep.workloads.engine.compiling.repeated_reads import read_repeatedly
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, operations_of, traced
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, operations_of, read_repeatedly, traced
 
 W = 3
 ELSEWHERE = torch.ones(4)

@@ -7,7 +7,7 @@ import torch
 
 import attnsweep.workloads
 from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
+from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])

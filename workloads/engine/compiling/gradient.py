@@ -16,8 +16,7 @@ from torch.func import grad_and_value, vmap
 
 from attnsweep.workloads.engine.compiling.lanes_last import check_known
 from attnsweep.workloads.engine.compiling.lookups import check_no_places
-from attnsweep.workloads.engine.compiling.repeated_reads import Storing
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, numbers_of, operations_of, traced
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, Storing, numbers_of, operations_of, traced
 from attnsweep.workloads.engine.contract import Batch, Split
 from attnsweep.workloads.engine.engine_forms import DROPOUT
 from attnsweep.workloads.engine.functional import one_lane
