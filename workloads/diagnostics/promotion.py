@@ -25,11 +25,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 
 def certify_stuck(
-    workload: Workload[Any],
-    pack: Pack[Any],
-    shares: NDArray[np.float64],
-    result: PackResult,
-    verdicts: Verdicts,
+    workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
     """Tests the labels of a pack's L trainings. Returns certificates for stuck ones in the sample, `None` for others.
 
@@ -81,10 +77,7 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 
 
 def _tested(
-    chosen: NDArray[np.bool_],
-    test: Callable[[Lanes[Any], State], NDArray[np.bool_]],
-    lanes: Lanes[Any],
-    state: State,
+    chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
     """Applies a test to the chosen lanes only. Returns (L,) bool, false for the lanes that are not chosen."""
     passes = np.zeros_like(chosen)

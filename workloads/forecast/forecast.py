@@ -153,10 +153,7 @@ class EscapeForecast:
 
 
 def forecast_escapes(
-    workload: Workload[Any],
-    parameters: TrainingParameters,
-    sigmas: Sequence[float | None],
-    seeds: Sequence[int],
+    workload: Workload[Any], parameters: TrainingParameters, sigmas: Sequence[float | None], seeds: Sequence[int]
 ) -> EscapeForecast:
     """Forecasts when trainings leave their start: measures the gradient's order, trains pilots, and extrapolates."""
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)

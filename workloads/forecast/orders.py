@@ -175,8 +175,5 @@ def order_of(name: str, large: Tensor, small: Tensor) -> Order:
         return Order(parameter=name, order=None)
     order_S = (above / below)[has_gradient].log() / math.log(RATIO)
     return Order(
-        parameter=name,
-        order=float(order_S.quantile(0.5)),
-        low=float(order_S.min()),
-        high=float(order_S.max()),
+        parameter=name, order=float(order_S.quantile(0.5)), low=float(order_S.min()), high=float(order_S.max())
     )

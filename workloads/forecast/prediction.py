@@ -120,10 +120,7 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 
 
 def steps_until(
-    fall: NDArray[np.float64],
-    curvature: NDArray[np.float64],
-    growth: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns the first step t at which a quadratic loss has changed by -fall or less, (L,); infinite if there is none.
 

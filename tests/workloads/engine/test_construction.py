@@ -63,10 +63,7 @@ STOCK: dict[str, Case] = {
     "Conv1d": (lambda _: nn.Conv1d(4, 3, 2), lambda module: module(_numbers(2, 4, 5))),
     "Conv2d": (lambda _: nn.Conv2d(2, 3, 2), lambda module: module(_numbers(1, 2, 3, 3))),
     "Embedding": (lambda _: nn.Embedding(5, 3, padding_idx=0), lambda module: module(TOKENS)),
-    "LayerNorm": (
-        lambda _: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)),
-        lambda module: module(_numbers(2, 4)),
-    ),
+    "LayerNorm": (lambda _: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), lambda module: module(_numbers(2, 4))),
     "MultiheadAttention": (
         lambda _: nn.MultiheadAttention(4, 2, batch_first=True),
         lambda module: module(*[_numbers(2, 5, 4)] * 3)[0],

@@ -83,11 +83,7 @@ def findings_of(workload: Workload[Any]) -> list[Finding]:
     # Blocks have a test of their own: to trace a shape takes a second.
     subject = at_random_weights(workload, [Training(parameters, seed) for seed in (0, 1)])
     points = subject.points()
-    return [
-        *check_vmapped(subject, points),
-        *check_slopes(subject, points),
-        *check_identities(subject, points),
-    ]
+    return [*check_vmapped(subject, points), *check_slopes(subject, points), *check_identities(subject, points)]
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
