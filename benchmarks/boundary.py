@@ -8,7 +8,7 @@ trainings above or below one half? Points whose share is within 0.09 of one half
 (`unclear_share`). `wave` and `island` are known surfaces of rates over the same two axes; their trainings are drawn at
 these rates.
 
-A design spends trials of 8 trainings. The same surface (`attnsweep.search_spaces.surface`) is fitted to what each
+A design spends trials of 8 trainings. The same surface (`attnsweep.search_spaces.boundary`) is fitted to what each
 design found; its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through
 the study, eight trials at a time, and seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
 `trials_to_reach` is the number of trials after which a design's mean error stays at or below each target; null: never.
@@ -32,7 +32,7 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.search_spaces import Float, Sweep
-from attnsweep.search_spaces.surface import Counts, StuckSurface
+from attnsweep.search_spaces.boundary import Counts, StuckSurface
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged

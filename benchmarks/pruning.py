@@ -121,7 +121,7 @@ def tune_side(side: str, trials: int, replicates: int, steps: int, seed: int) ->
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-    from attnsweep.search_spaces.random_draws import RandomDraws
+    from attnsweep.search_spaces.numbered_draws import RandomDraws
     from attnsweep.workloads.engine.schedule import probe_steps
 
     draws = RandomDraws(_spec("none", trials, replicates, steps, seed))

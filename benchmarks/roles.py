@@ -32,7 +32,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.translation import Translation, TranslationParameters
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import training_batches
-from attnsweep.workloads.translation.looked_at import LookedAt, looked_at
+from attnsweep.workloads.translation.head_scores import LookedAt, looked_at
 
 REPEATS = 5
 COMPARED = ("positional_share", "previous_token", "rare_token", "syntactic_gain")

@@ -3,14 +3,9 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import Discriminator, Field, PlainValidator, Strict, Tag, model_validator
 
 from attnsweep.search_spaces.model import SpecModel
@@ -31,8 +26,6 @@ def _check_scalar(value: object) -> object:
 _CheckedScalar: TypeAlias = Annotated[Scalar, PlainValidator(_check_scalar)]
 Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), Strict(False)]
 """One or more values: a tuple, or a list when read from JSON."""
-
-_R = TypeVar("_R", bound="_Range")
 
 
 class Positional(SpecModel):
@@ -78,11 +71,22 @@ class Categorical(Positional):
 
 
 class _Range(Positional):
+    """Base of ranges of numbers. Its subclasses declare the fields `low` and `high`."""
+
     positional = ("low", "high")
 
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """The number of values on this axis under the `grid` sampler, `low` and `high` included."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = (getattr(self, name) for name in self.positional)
+        if not low <= high:
+            raise SpecError("low", given=low, expected=f"at most high={high:g}", fix="exchange low and high")
+        if self.log and low <= 0:
+            raise SpecError("low", given=low, expected="low > 0, because log=True", fix="raise low, or remove log")
+        return self
 
     def _spread(self, low: float, high: float) -> list[float]:
         n_points = self.points or 1
@@ -107,10 +111,6 @@ class Float(_Range):
 
         def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        return _check_order(self, self.low, self.high)
-
     def distribution(self) -> BaseDistribution:
         """Returns the Optuna distribution that draws the values."""
         return FloatDistribution(self.low, self.high, log=self.log)
@@ -130,10 +130,6 @@ class Int(_Range):
     if TYPE_CHECKING:
 
         def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        return _check_order(self, self.low, self.high)
 
     def distribution(self) -> BaseDistribution:
         """Returns the Optuna distribution that draws the values."""
@@ -216,11 +212,3 @@ Dimension: TypeAlias = Annotated[
 
 Varied: TypeAlias = Categorical | Float | Int
 """The dimensions that Optuna draws without looking at another parameter."""
-
-
-def _check_order(dimension: _R, low: float, high: float) -> _R:
-    if not low <= high:
-        raise SpecError("low", given=low, expected=f"at most high={high:g}", fix="exchange low and high")
-    if dimension.log and low <= 0:
-        raise SpecError("low", given=low, expected="low > 0, because log=True", fix="raise low, or remove log")
-    return dimension

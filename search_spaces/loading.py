@@ -1,13 +1,11 @@
 """Loads a sweep: a shipped one by name, a user's Python or YAML file, or a stored `sweep.json`."""
 
-import importlib
 import json
-import pkgutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from attnsweep.search_spaces import catalog
+from attnsweep.search_spaces.catalog import SHIPPED
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.yaml_text import read_yaml
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
@@ -16,7 +14,7 @@ from attnsweep.workloads.user_code import load_module, users_code
 
 
 def shipped_names() -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(catalog.__path__)]
+    return list(SHIPPED)
 
 
 def load_sweep(reference: str) -> Sweep:
@@ -25,9 +23,8 @@ def load_sweep(reference: str) -> Sweep:
     Raises:
         UserError: If there is no such sweep, or it is not valid.
     """
-    if reference in shipped_names():
-        module = importlib.import_module(f"{catalog.__name__}.{reference}")
-        return _made_by(module.sweep, reference)
+    if reference in SHIPPED:
+        return SHIPPED[reference]
     path = Path(reference)
     if path.suffix == ".py":
         module = load_module(path)

@@ -1,11 +1,18 @@
-"""Quantities that can be measured of a trial, and the objectives of a sweep that are built from them."""
+"""Quantities that are measured of a trial: a sweep's objectives, their values, and constraints on them."""
 
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from attnsweep.search_spaces.dimensions import Positional
 from attnsweep.search_spaces.model import SpecModel
+from attnsweep.workloads.conditions import COMPARISONS, terms_of
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.vocabulary import STUCK
 
 Direction: TypeAlias = Literal["minimize", "maximize"]
 
@@ -112,3 +119,127 @@ Objective: TypeAlias = Annotated[
     BeforeValidator(_read),
 ]
 """The objective of a sweep: one quantity, or several, whose values are reported to the sampler for each trial."""
+
+
+_RATE = re.compile(r"([A-Za-z_]\w*)_rate")
+_ONSET = re.compile(r"([A-Za-z_]\w*)_onset")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A bound on a quantity that is measured for each trial, such as `stuck_rate <= 0.1`.
+
+    Attributes:
+        text: The constraint as the user wrote it.
+        measured: The quantity that is bounded. Its direction points away from the bound, so that a diverged training
+            counts as the worst value.
+        bound: The number that the quantity is compared with.
+    """
+
+    text: str
+    measured: Measured
+    bound: float
+
+    def excess(self, value: float) -> float:
+        """Returns how far `value` lies beyond the bound; 0 or less if the constraint holds, as Optuna expects."""
+        return value - self.bound if self.measured.direction == "minimize" else self.bound - value
+
+
+def read_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
+    """Parses texts such as `stuck_rate <= 0.1` into constraints.
+
+    Raises:
+        SpecError: For a text that is no constraint, or one that is given twice.
+    """
+    constraints = tuple(map(_constraint, texts))
+    for index, text in enumerate(texts):
+        if text in texts[:index]:
+            raise SpecError(
+                "constraints", given=text, expected="each constraint once", fix="remove the repeated constraint"
+            )
+    return constraints
+
+
+def _constraint(text: str) -> Constraint:
+    try:
+        terms = terms_of(text)
+    except SpecError:
+        terms = []
+    if len(terms) != 1 or terms[0][1] not in (COMPARISONS["<="], COMPARISONS[">="]):
+        raise _refused(text)
+    [(name, compare, bound)] = terms
+    return Constraint(text, _measured(text, name, is_upper=compare is COMPARISONS["<="]), bound)
+
+
+def _measured(text: str, name: str, *, is_upper: bool) -> Measured:
+    direction: Direction = "minimize" if is_upper else "maximize"
+    rate, onset = _RATE.fullmatch(name), _ONSET.fullmatch(name)
+    if name == "loss_quantile":
+        return LossQuantile(direction=direction)
+    if onset is not None and is_upper:
+        return OnsetQuantile(onset[1])
+    if rate is None:
+        raise _refused(text)
+    return StuckRate(direction=direction) if name == "stuck_rate" else Rate(rate[1], direction=direction)
+
+
+def _refused(text: str) -> SpecError:
+    return SpecError(
+        "constraints",
+        given=text,
+        expected="texts such as stuck_rate <= 0.1: NAME_rate of an outcome or loss_quantile (the median), <= or >=, a"
+        " number; or NAME_onset (the median) <= a number",
+        fix='write for example constraints=("stuck_rate <= 0.1", "loss_quantile <= 0.5")',
+    )
+
+
+N_JUDGED = "n_judged"
+"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in that number."""
+WORST_LOSS = NEVER = 1e12
+"""The largest loss that is reported to a sampler, and the onset of an outcome that never came. Optuna turns NaN into
+the state FAIL, from which samplers learn nothing."""
+
+
+def objective_value(
+    objective: Measured,
+    outcome: Sequence[str],
+    stuck: Sequence[bool],
+    loss: Sequence[float | None],
+    onset: Sequence[int | None] = (),
+) -> float:
+    """Returns the objective's value over a trial's trainings. The caller leaves out failed trainings.
+
+    A diverged training counts as the worst value in the objective's direction, so that the sampler avoids regions where
+    trainings diverge. Reported stuck rates count it as not stuck.
+
+    Args:
+        objective: The sweep's objective.
+        outcome: The outcome of each training.
+        stuck: Whether each training ended stuck.
+        loss: The `eval_loss` of each training; `None` if it was not finite.
+        onset: The step from which the training's outcome held, for each training; `None` without one.
+    """
+    if isinstance(objective, StuckRate | Rate):
+        named = STUCK if isinstance(objective, StuckRate) else objective.outcome
+        counts = {named, "diverged"} if objective.direction == "minimize" else {named}
+        n = sum(
+            label in counts or (is_stuck and STUCK in counts) for is_stuck, label in zip(stuck, outcome, strict=True)
+        )
+        return n / len(stuck)
+    if isinstance(objective, OnsetQuantile):
+        onsets = zip(outcome, onset, strict=True)
+        steps = [NEVER if step is None or label != objective.outcome else float(step) for label, step in onsets]
+        return _quantile(steps, objective.quantile)
+    worst = WORST_LOSS
+    if objective.direction == "maximize":
+        # A training that diverged gets the worst loss, because its recorded finite loss might otherwise be among the
+        # best.
+        loss = [None if label == "diverged" else value for value, label in zip(loss, outcome, strict=True)]
+        worst = -WORST_LOSS
+    return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)
+
+
+def _quantile(values: Sequence[float], quantile: float) -> float:
+    # The quantile is an order statistic, because interpolation would give losses that no training had. NumPy's method
+    # `inverted_cdf` gives the same, but takes a hundred times as long for a few numbers.
+    return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

@@ -1,10 +1,15 @@
 """All private names of Optuna that attnsweep uses. They are checked at import, since another version may lack them."""
 
+from collections.abc import Container, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import optuna
+from optuna import Study
 from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.workloads.errors import UserError
 
@@ -48,3 +53,28 @@ def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, A
     space = estimator._search_space
     columns = zip(space.values(), mixture.distributions, strict=True)
     return mixture.weights, dict(zip(space, columns, strict=True))
+
+
+class InformedStudy(Study):
+    """A study whose sampler sees the trials of earlier sweeps as well, placed before the study's own trials.
+
+    The earlier trials are in no storage, so they take no numbers.
+
+    Args:
+        name: The study's name in the storage.
+        storage: Holds the study's own trials.
+        sampler: The sampler of the study.
+        earlier: The trials of earlier sweeps, all complete.
+    """
+
+    def __init__(self, name: str, storage: BaseStorage, sampler: BaseSampler, earlier: Sequence[FrozenTrial]) -> None:
+        super().__init__(name, storage, sampler)
+        self._earlier = earlier
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        own = super()._get_trials(deepcopy, states, use_cache)
+        if not self._earlier or (states is not None and TrialState.COMPLETE not in states):
+            return own
+        return [*self._earlier, *own]

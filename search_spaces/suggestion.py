@@ -6,19 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import (
-    BaseSampler,
-    GridSampler,
-    NSGAIISampler,
-    QMCSampler,
-    RandomSampler,
-)
+from optuna.samplers import BaseSampler, GridSampler, NSGAIISampler, QMCSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
-from attnsweep.search_spaces.grid import grid_axes
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -92,7 +85,7 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
                 distributions(sweep), seed=seed, layout_seed=sweep_seed, n_replicates=n_wanted(sweep.replicates, {})
             )
         case "grid":
-            return _BudgetedGridSampler(grid_axes(sweep), seed=sweep_seed)
+            return _BudgetedGridSampler(sweep.grid(), seed=sweep_seed)
 
 
 def trial_seed(sweep: Sweep, trial: int) -> int:

@@ -8,18 +8,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, Strict, TypeAdapter, ValidationError, model_validator
 
-from attnsweep.search_spaces.constraints import Constraint, read_constraints
-from attnsweep.search_spaces.dimensions import (
-    Categorical,
-    Conditional,
-    Dimension,
-    Float,
-    Int,
-    Scalar,
-    Varied,
-    Zip,
-)
-from attnsweep.search_spaces.measured import Measured, Objective, StuckRate
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
+from attnsweep.search_spaces.measured import Constraint, Measured, Objective, StuckRate, read_constraints
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Replicates, most_wanted
@@ -66,7 +56,7 @@ class Sweep(SpecModel):
     """One experiment: workload, search space, sampler, budget, replicates and seed.
 
     Attributes:
-        name: Letters, digits, `_`, `.` and `-`: it names directories and MLflow runs.
+        name: The name of directories and MLflow runs: letters, digits, `_`, `.` and `-`.
         workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
         space: How parameters vary, by name; a bare value is fixed. Other parameters have the workload's default. The
             name of a `Zip` is those of its parameters, separated by commas.
@@ -214,6 +204,10 @@ class Sweep(SpecModel):
         return {
             name: dimension for name, dimension in drawn.items() if isinstance(dimension, Categorical | Float | Int)
         }
+
+    def grid(self) -> dict[str, list[Scalar]]:
+        """Returns the values along each axis under the `grid` sampler, by the name of the parameter or `Zip`."""
+        return {name: dimension.grid() for name, dimension in self.drawn().items()}
 
     def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Replaces each drawn row of a `Zip` by the values of its parameters."""

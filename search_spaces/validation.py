@@ -5,8 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
-from attnsweep.search_spaces.grid import grid_size
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
@@ -39,10 +38,11 @@ def check_sweep(
     declared = parameters.declared()
     for name, dimension in sweep.parameters().items():
         if name not in declared:
-            raise unknown_parameter(name, _shown(dimension), parameters, parameters_of_others(sweep.workload))
+            given = getattr(dimension, "kind", dimension)
+            raise unknown_parameter(name, given, parameters, parameters_of_others(sweep.workload))
         for value in _extremes(dimension):
             declared[name].accept(value)
-        for branch in _branches(dimension):
+        for branch in [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]:
             if isinstance(branch, Categorical):
                 _check_choices(name, branch.choices)
     for name, condition in sweep.conditional().items():
@@ -163,18 +163,19 @@ def _check_grid(sweep: Sweep) -> None:
                 expected="the number of values on this parameter's axis, which sampler=grid needs",
                 fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
-    for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
-            ends = f"{dimension.low:g} to {dimension.high:g}"
             raise SpecError(
                 name,
-                given=ends,
+                given=f"{dimension.low:g} to {dimension.high:g}",
                 expected="a range whose ends have a ratio that a float can represent",
                 fix="make the range narrower",
             )
     # The product counts all `points` of an axis, although points of an Int may coincide, because building the axes may
     # take too much memory.
-    n_points = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
+    n_points = math.prod(
+        len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
+        for dimension in sweep.drawn().values()
+    )
     if n_points > _MOST_POINTS:
         raise SpecError(
             "space",
@@ -182,17 +183,14 @@ def _check_grid(sweep: Sweep) -> None:
             expected=f"a grid of at most {_MOST_POINTS:,} points",
             fix="lower the field points of a parameter, or use sampler=random or sampler=qmc",
         )
-    if sweep.trials > grid_size(sweep):
+    n_points = math.prod(map(len, sweep.grid().values()))
+    if sweep.trials > n_points:
         raise SpecError(
             "trials",
             given=sweep.trials,
-            expected=f"1 to {grid_size(sweep)} trials, because the grid has {grid_size(sweep)} points",
+            expected=f"1 to {n_points} trials, because the grid has {n_points} points",
             fix="lower the number of trials, or add points to the grid",
         )
-
-
-def _n_points(dimension: Varied) -> int:
-    return len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
 
 
 def _check_boundary(sweep: Sweep) -> None:
@@ -258,12 +256,3 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
         case Zip(rows=rows):
             return [value for row in rows for value in row]
     return [dimension]
-
-
-def _branches(dimension: Dimension) -> list[Dimension]:
-    """Returns the two branches of a conditional dimension, or else the dimension alone, as a list."""
-    return [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]
-
-
-def _shown(dimension: Dimension) -> object:
-    return getattr(dimension, "kind", dimension)

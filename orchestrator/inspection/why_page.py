@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from attnsweep.orchestrator.inspection.why import Why, why
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
-from attnsweep.workloads.words.attention_maps import AttentionMap
-from attnsweep.workloads.words.terms import Balance, GradientWords, Term
+from attnsweep.workloads.words.terms import AttentionMap, Balance, GradientWords, Term
 
 _MOST_MAPS = 4
 _LEAST_SHARE = 0.01

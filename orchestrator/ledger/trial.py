@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from attnsweep.search_spaces.measured import Measured
-from attnsweep.search_spaces.objective import objective_value
+from attnsweep.search_spaces.measured import Measured, objective_value
 from attnsweep.search_spaces.replication import Ended, Sequential, is_complete
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES

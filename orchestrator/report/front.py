@@ -6,8 +6,7 @@ from matplotlib.figure import Figure
 
 from attnsweep.orchestrator.analysis.figures import GREY, VERMILION, figure_text, house_style, legend_below, new_figure
 from attnsweep.orchestrator.analysis.results import Preferred
-from attnsweep.search_spaces.measured import LossQuantile, Measured, goal_of
-from attnsweep.search_spaces.objective import WORST_LOSS
+from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, Measured, goal_of
 
 _MOST_POINTS = 2000
 """The most points of one kind: the page has a path for every point, so more would make it slow."""

@@ -25,10 +25,9 @@ from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.informed_study import InformedStudy
+from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.numbered_draws import draws_of
-from attnsweep.search_spaces.objective import N_JUDGED
-from attnsweep.search_spaces.optuna_internals import constraint_attribute
+from attnsweep.search_spaces.optuna_internals import InformedStudy, constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING

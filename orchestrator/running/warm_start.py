@@ -12,7 +12,7 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.warm_start import WARM_START, EarlierSweep, ToldTrial, WarmStart
 from attnsweep.search_spaces.dimensions import Categorical, Scalar, Varied, Zip
-from attnsweep.search_spaces.objective import N_JUDGED
+from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.suggestion import distributions_of, undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep, zipped_names
 from attnsweep.workloads.errors import SpecError, UserError

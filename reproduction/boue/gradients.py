@@ -19,8 +19,7 @@ from attnsweep.reproduction.boue.misprints import misprints
 from attnsweep.reproduction.boue.models import random_batch, random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import value_row
-from attnsweep.workloads.attention.block import TransformerBlock
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.attention.attention import Sight, TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.backward import gradients_by_hand
 from attnsweep.workloads.gpt.model import GPT, GPTShape

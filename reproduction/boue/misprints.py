@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.reproduction.boue.models import Kept, next_logits, random_batch, random_model
-from attnsweep.workloads.attention.attention import Attention, by_head
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.attention.attention import Attention, Sight, by_head
 from attnsweep.workloads.gpt.model import GPTShape
 from attnsweep.workloads.gpt.workload import GPTWorkload
 

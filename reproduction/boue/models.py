@@ -11,8 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.attention.block import TransformerBlock
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.attention.attention import Sight, TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT, GPTShape
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.languages import LANGUAGES
-from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
+from attnsweep.workloads.formal_languages.languages import LANGUAGES, Tokens, tokenize
 
 _ROOM = 4_000_000
 """The largest number of attention logits that are held in memory at once."""

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
 from attnsweep.reproduction.rows import Bounds, mean_difference_row, mean_row, median_row, ratio_row, share_row
 from attnsweep.reproduction.trained import queried, swept
-from attnsweep.search_spaces.catalog import abrupt_learning
+from attnsweep.search_spaces.catalog.field import abrupt_learning
 
 _SOURCE = "Gopalani & Hu 2025, arXiv 2506.13688, Figures 2 to 4"
 _CURVES = """
@@ -131,8 +131,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
     """
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
-    spec = abrupt_learning.sweep()
-    spec = spec.but(name="abrupt_learning_full", space={**spec.space, **space})
+    spec = abrupt_learning.but(name="abrupt_learning_full", space={**abrupt_learning.space, **space})
     return compare(swept(spec.name, directory, console, "auto", changed=spec), directory)
 
 

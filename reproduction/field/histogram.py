@@ -17,7 +17,7 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_fi
 from attnsweep.reproduction.rows import Bounds, rate_text, share_row
 from attnsweep.reproduction.trained import queried, swept
 from attnsweep.search_spaces import Categorical
-from attnsweep.search_spaces.catalog import histogram
+from attnsweep.search_spaces.catalog.field import histogram
 
 _CELLS = """
 select param_mixing, param_d_model, param_d_ffn, any_value(param_n_letters), count(*),
@@ -76,7 +76,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
         "d_ffn": widths,
         **sizes,
     }
-    spec = histogram.sweep().but(name="histogram_full", space=space, trials=3 * 14 * 14, replicates=5)
+    spec = histogram.but(name="histogram_full", space=space, trials=3 * 14 * 14, replicates=5)
     return compare(swept(spec.name, directory, console, "auto", changed=spec), directory)
 
 

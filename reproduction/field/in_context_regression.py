@@ -27,7 +27,7 @@ from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSIO
 from attnsweep.workloads.forecast.forecast import escape_times
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.problem.draw import Draw
+from attnsweep.workloads.problem.data import Draw
 
 Floats = NDArray[np.float64]
 

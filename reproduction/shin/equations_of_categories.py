@@ -24,8 +24,8 @@ from attnsweep.reproduction.shin.equations import (
 )
 from attnsweep.reproduction.shin.row_sum_families import stationary_gains
 from attnsweep.reproduction.shin.stationary import StationaryPoints, family_of_categories_only
-from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
-from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
+from attnsweep.workloads.category_pairs.categories_only import (
+    CategoriesOnly,
     Task,
     half_by_attention,
     half_by_values,

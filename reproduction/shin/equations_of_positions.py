@@ -24,14 +24,14 @@ from attnsweep.reproduction.shin.equations import (
     objective_of,
     searched,
 )
-from attnsweep.workloads.category_pairs.closed_forms_of_positions import (
+from attnsweep.workloads.category_pairs.positions_only import (
+    PositionsOnly,
     by_attention,
     by_values,
     components,
     mean,
     shift,
 )
-from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.lbfgs import unflattened
 from attnsweep.workloads.engine.optimizers import State
 

@@ -146,7 +146,7 @@ def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
         ],
         figures=save_figure(figure, directory, "shin-fig2"),
         notes=[
-            "The losses that lean a flavour towards a solution are ours (workloads/category_pairs/flavours.py): the "
+            "The losses that lean a flavour towards a solution are ours (workloads/category_pairs/full_model.py): the "
             "paper does not print its own.",
             size_note(sweep),
         ],

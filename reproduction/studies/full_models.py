@@ -22,7 +22,8 @@ from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.rows import rate_text, share_row
 from attnsweep.reproduction.trained import swept
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.category_pairs import CategoryPairs, full_outcomes
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs import outcomes as full_outcomes
 from attnsweep.workloads.category_pairs.certificates import split
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.diagnostics import outcomes

@@ -23,7 +23,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import mean_difference_row, ratio_row, share_row
 from attnsweep.reproduction.trained import one_thread, queried, trained
-from attnsweep.search_spaces.catalog import induction
+from attnsweep.search_spaces.catalog.gpt import induction
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.gpt import GPTParameters
@@ -310,7 +310,7 @@ def reproduce_changes(
 
 
 def _row(change: Change, seeds: range, n_steps: int | None) -> ComparedValue:
-    shipped = induction.sweep().fixed()
+    shipped = induction.fixed()
     fixed = {"d_model": 16, "qk": "factored", "layer_norm_eps": 1e-5, "n_steps": N_STEPS, **change.values}
     ends = {} if n_steps is None else {"n_steps": n_steps}
     values = {**shipped, **fixed, "probe_every": None, **ends}

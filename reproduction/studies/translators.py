@@ -40,7 +40,7 @@ from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_score
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.translation import Translation
-from attnsweep.workloads.translation.looked_at import looked_at
+from attnsweep.workloads.translation.head_scores import looked_at
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.translator import LAYERS
 

@@ -1,1 +1,21 @@
-"""The shipped sweeps: one module each, with a function `sweep()`."""
+"""The shipped sweeps. Each is a value in a file of this folder, in a variable that has the sweep's name."""
+
+from attnsweep.search_spaces.catalog import category_pairs, field, formal_languages, gpt, translation
+from attnsweep.search_spaces.sweep import Sweep
+
+_FILES = (category_pairs, field, formal_languages, gpt, translation)
+SHIPPED = {
+    sweep.name: sweep
+    for sweep in sorted(
+        (value for file in _FILES for value in vars(file).values() if isinstance(value, Sweep)),
+        key=lambda sweep: sweep.name,
+    )
+}
+"""All shipped sweeps by name, in the order of names."""
+
+
+def __getattr__(name: str) -> Sweep:
+    """Makes each sweep importable from this package: `from attnsweep.search_spaces.catalog import quickstart`."""
+    if name not in SHIPPED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return SHIPPED[name]

@@ -15,14 +15,14 @@ FAULTS_OF_PROBLEMS = (
     ),
     Fault(
         "a table's held-out rows are trained on",
-        "workloads/problem/tables.py",
+        "workloads/problem/data.py",
         "rows = slice(n_rows, None)",
         "rows = slice(0, None)",
         (f"{_PROBLEM}::test_each_training_has_its_own_split_of_the_table",),
     ),
     Fault(
         "all steps of a drawn problem have the same data",
-        "workloads/problem/draw.py",
+        "workloads/problem/data.py",
         "self._step = seed if own_seed is None else own_seed, use, step",
         "self._step = seed if own_seed is None else own_seed, use, 0",
         (f"{_PROBLEM}::test_data_are_drawn_from_each_trainings_own_seed_and_step",),

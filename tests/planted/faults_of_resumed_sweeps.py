@@ -10,7 +10,7 @@ _SELF_CHECK = "tests/orchestrator/running/test_fault_of_self_check.py"
 FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "trials of earlier sweeps that the sampler does not see",
-        "search_spaces/informed_study.py",
+        "search_spaces/optuna_internals.py",
         "return [*self._earlier, *own]",
         "return own",
         ("tests/orchestrator/running/test_warm_start.py",),

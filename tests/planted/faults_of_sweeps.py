@@ -16,7 +16,7 @@ _AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found"
 FAULTS_OF_SWEEPS = (
     Fault(
         "an onset of trainings that end otherwise",
-        "search_spaces/objective.py",
+        "search_spaces/measured.py",
         "NEVER if step is None or label != objective.outcome else float(step)",
         "NEVER if step is None else float(step)",
         ("tests/search_spaces/test_objective.py",),
@@ -30,7 +30,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a lower bound that is an upper one",
-        "search_spaces/constraints.py",
+        "search_spaces/measured.py",
         "else self.bound - value",
         "else value - self.bound",
         (f"{_GOALS}::test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_wrong_side",),

@@ -204,7 +204,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "previous and current category exchanged",
-        "workloads/category_pairs/reference_levels.py",
+        "workloads/category_pairs/outcomes.py",
         "prev = target_NN.mean(1, keepdim=True)",
         "prev = target_NN.mean(0, keepdim=True)",
         _FULL_MODEL,
@@ -246,14 +246,14 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a decoder that sees the next word",
-        "workloads/translation/sight.py",
+        "workloads/translation/model.py",
         "device=read_BT.device).tril()",
         "device=read_BT.device).tril(1)",
         ("tests/workloads/translation/test_translation_sight.py", "tests/workloads/translation/test_translator.py"),
     ),
     Fault(
         "a band one token too narrow",
-        "workloads/translation/sight.py",
+        "workloads/translation/model.py",
         ".abs() <= self.window",
         ".abs() < self.window",
         ("tests/workloads/translation/test_translation_sight.py",),
@@ -302,7 +302,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "divergence is the best there is",
-        "search_spaces/objective.py",
+        "search_spaces/measured.py",
         "worst = -WORST_LOSS",
         "worst = WORST_LOSS",
         ("tests/search_spaces/test_objective.py",),

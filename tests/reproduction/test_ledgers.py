@@ -22,7 +22,7 @@ from attnsweep.reproduction.ledgers import publish
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import studied_corpus
 from tests.across.documents import DOCUMENTS, ROOT
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.reproduction.pages import counted_numbers, flat, flaws, prints

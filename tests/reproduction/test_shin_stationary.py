@@ -9,8 +9,8 @@ from attnsweep.reproduction.shin.stationary import (
     find_stationary_points,
 )
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.outcomes import reference_levels
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.category_pairs.reference_levels import reference_levels
 from tests.workloads.diagnostics.lanes import system_lanes
 
 

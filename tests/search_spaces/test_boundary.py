@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from attnsweep.search_spaces import Categorical, Conditional, Float, LossQuantile, Sweep
-from attnsweep.search_spaces.boundary import BoundarySampler
-from attnsweep.search_spaces.objective import N_JUDGED
-from attnsweep.search_spaces.surface import Counts, StuckSurface
+from attnsweep.search_spaces.boundary import BoundarySampler, Counts, StuckSurface
+from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.registry import load_workload

@@ -5,7 +5,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 
-from attnsweep.search_spaces.mixture import Mixture
+from attnsweep.search_spaces.batched_tpe import Mixture
 
 FLOATS: dict[str, BaseDistribution] = {
     "init_sigma": FloatDistribution(1e-4, 1.0, log=True),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.search_spaces import LossQuantile, OnsetQuantile, Rate, StuckRate
-from attnsweep.search_spaces.objective import NEVER, WORST_LOSS, objective_value
+from attnsweep.search_spaces.measured import NEVER, WORST_LOSS, objective_value
 
 losses = st.none() | st.floats(0, allow_nan=False)
 trainings = st.lists(

@@ -12,7 +12,7 @@ from optuna.storages import InMemoryStorage
 from attnsweep import Float, LossQuantile, MedianPruner, OnsetQuantile, Rate, StuckRate, Sweep
 from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
-from attnsweep.search_spaces.constraints import read_constraints
+from attnsweep.search_spaces.measured import read_constraints
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.search_spaces.yaml_text import read_yaml
 from attnsweep.workloads.category_pairs import CategoryPairsParameters

@@ -8,7 +8,7 @@ import pytest
 
 from attnsweep import Categorical, Conditional, Float, Sweep, Zip
 from attnsweep.search_spaces.dimensions import Dimension
-from attnsweep.search_spaces.random_draws import RandomDraws
+from attnsweep.search_spaces.numbered_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep

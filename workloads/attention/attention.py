@@ -1,17 +1,159 @@
-"""Multi-head attention for one training. It also returns its attention weights, which the scores of heads need.
+"""Multi-head attention for one training: masks, factors of the logits, interventions on heads, and the layer itself.
 
-Axes of one training: B sequence, T token, Q query token, K key token, D model, H head, C channel of a query and a key,
-E = D / H channel of a value.
+The layer also returns its attention weights, which the scores of heads need.
+
+Axes of one training: B sequence (1 if all sequences have the same mask), T token, Q query token, K key token, D model,
+H head, C channel of a query and a key, E = D / H channel of a value.
 """
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from functools import reduce
 
-from attnsweep.workloads.attention.intervened import HoldableHeads, clamped
-from attnsweep.workloads.attention.layers import Linear, MakesLinear
-from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
-from attnsweep.workloads.attention.sight import Sight
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear, MakesLinear
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.interventions import BY_POSITION, CLAMP, LOGIT_FACTOR, PATTERNS, pattern_number
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """An attention mask: the keys that the queries of an attention layer may see.
+
+    Attributes:
+        bias_BQK: The bias to add to the logits: 0, or -infinity where a key is not seen. Every query sees some key.
+        log_n_BQ: The logarithm of the number of keys that a query sees.
+    """
+
+    bias_BQK: Tensor
+    log_n_BQ: Tensor
+
+    @classmethod
+    def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
+        """Makes a `Sight` from a boolean mask.
+
+        Args:
+            seen_BQK: bool, true where the key is seen. Every query must see a key: the softmax over no key is NaN, and
+                so is its gradient.
+            dtype: The dtype of the logits.
+        """
+        bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
+        return cls(bias_BQK, seen_BQK.sum(-1).to(dtype).log())
+
+    @classmethod
+    def causal(cls, like: Tensor) -> "Sight":
+        """Makes the causal mask: a token sees itself and all tokens before it.
+
+        Args:
+            like: Tokens (B, T, D), which give T, dtype and device.
+        """
+        T = like.shape[1]
+        return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
+
+    @classmethod
+    def everything(cls, like: Tensor) -> "Sight":
+        """Makes the mask with which every token sees all tokens. `like` is as in `causal`."""
+        T = like.shape[1]
+        return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
+
+
+class HoldableHeads(nn.Module):
+    """An attention layer whose heads can be clamped (to a fixed attention pattern) and scaled (in their logits).
+
+    A subclass multiplies its queries by `scaled`, and takes its weights from `attended` or `clamped`.
+
+    Args:
+        n_heads: H.
+        patterns: The names among `PATTERNS` that its heads can be clamped to.
+
+    Attributes:
+        clamp_H: For each head the `pattern_number` that it is clamped to, or 0; `None` where no training of a program
+            clamps a head of this layer.
+        logit_factor_H: The factor of each head's logits; `None` where no training of a program scales a head of it.
+    """
+
+    clamp_H: Tensor | None
+    logit_factor_H: Tensor | None
+
+    def __init__(self, n_heads: int, patterns: tuple[str, ...] = PATTERNS) -> None:
+        super().__init__()
+        self._n_heads = n_heads
+        self.patterns = patterns
+        self.register_buffer(CLAMP, None)
+        self.register_buffer(LOGIT_FACTOR, None)
+
+    @property
+    def n_heads(self) -> int:
+        """The number H of heads."""
+        return self._n_heads
+
+    def scaled(self, query_BHQC: Tensor) -> Tensor:
+        """Multiplies the queries of each head by the head's factor; returns the same tensor if no head is scaled."""
+        if self.logit_factor_H is None:
+            return query_BHQC
+        return query_BHQC * self.logit_factor_H.view(-1, 1, 1)
+
+
+def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_keys: int | None = None) -> Tensor:
+    """Replaces the weights of clamped heads by their patterns; returns the same tensor if no head is clamped.
+
+    Args:
+        weight_BHQK: The attention weights that the heads computed.
+        bias_BHQK: What was added to the logits: -infinity where a key is not seen. It broadcasts.
+        clamp_H: For each head the number of its pattern, or 0; `None` if no head is clamped.
+        n_keys: The number of keys that are tokens; those behind them fill up a vector. Default: all. The queries are
+            the last of these tokens.
+    """
+    if clamp_H is None:
+        return weight_BHQK
+    (Q, K), dtype = weight_BHQK.shape[-2:], weight_BHQK.dtype
+    seen_BHQK = (bias_BHQK > -torch.inf).to(dtype)
+    position_K = torch.arange(K, device=weight_BHQK.device)
+    position_Q1 = torch.arange(Q, device=weight_BHQK.device).unsqueeze(1) + ((n_keys or K) - Q)
+    before_QK, own_QK, after_QK = ((position_K == position_Q1 + offset).to(dtype) for offset in (-1, 0, 1))
+    number_H11 = clamp_H.view(-1, 1, 1)
+    wanted_HQK = torch.where(number_H11 == pattern_number("next_token"), after_QK, own_QK)
+    wanted_HQK = torch.where(number_H11 == pattern_number("previous_token"), before_QK, wanted_HQK)
+    one_key_BHQK = wanted_HQK * seen_BHQK
+    one_key_BHQK = one_key_BHQK + (1 - one_key_BHQK.sum(-1, keepdim=True)) * own_QK
+    for names, pattern in (
+        (BY_POSITION, one_key_BHQK),
+        (("uniform",), seen_BHQK / seen_BHQK.sum(-1, keepdim=True)),
+        (("none",), torch.zeros((), dtype=dtype, device=weight_BHQK.device)),
+    ):
+        is_clamped_H11 = reduce(torch.logical_or, [number_H11 == pattern_number(name) for name in names])
+        weight_BHQK = torch.where(is_clamped_H11, pattern, weight_BHQK)
+    return weight_BHQK
+
+
+ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
+
+
+@dataclass(frozen=True, slots=True)
+class LogitScale:
+    """A factor of attention logits: `scale`, times log n if `has_log_n`. Both are () tensors."""
+
+    scale: Tensor
+    has_log_n: Tensor
+
+    def of(self, log_n: Tensor) -> Tensor:
+        """Returns the factor for queries that see n keys each, in the shape of `log_n`."""
+        return self.scale * torch.where(self.has_log_n, log_n, 1.0)
+
+
+def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
+    """Builds the factor of the logits for a name in `ATTENTION_SCALES`; d is the number of channels of a head's key.
+
+    - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
+    - `one`: logits unscaled.
+    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). With
+      a causal mask n grows with the query's position. At n = 1 the factor is 0, which changes nothing: the softmax over
+      one key is 1.
+    """
+    scale = 1.0 if attention_scale == "one" else d_head**-0.5
+    return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))
+
 
 QK_FORMS = ("factored", "merged")
 
@@ -150,3 +292,47 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
             expected="null with qk=merged, which has no rank",
             fix="remove qk_rank, or set qk=factored",
         )
+
+
+class TransformerBlock(nn.Module):
+    """A pre-norm transformer block: x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
+
+    Args:
+        d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
+        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 D.
+        layer_norm_eps: The epsilon of both layer normalizations, added to the variance inside the root.
+        linear: Makes all linear layers.
+
+    Source: Xiong et al. 2020, figure 1b.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int = 1,
+        *,
+        d_ffn: int | None = None,
+        activation: str = "relu",
+        qk: str = "factored",
+        qk_rank: int | None = None,
+        attention_scale: str = "inv_sqrt_d",
+        layer_norm_eps: float = 1e-5,
+        linear: MakesLinear = Linear,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = LayerNorm(d_model, layer_norm_eps)
+        self.attention = Attention(
+            d_model, n_heads, qk=qk, qk_rank=qk_rank, attention_scale=attention_scale, linear=linear
+        )
+        self.ffn_norm = LayerNorm(d_model, layer_norm_eps)
+        self.ffn = FeedForward(d_model, d_ffn or 4 * d_model, activation=activation, linear=linear)
+
+    def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
+        """Returns the output (B, T, D), and the attention weights (B, H, T, T)."""
+        attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
+        return self.finished(x_BTD + attended_BTD), weight_BHTT
+
+    def finished(self, x_BTD: Tensor) -> Tensor:
+        """Applies LayerNorm and feed-forward network to the residual stream (B, T, D) after the attention."""
+        fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
+        return x_BTD + fed

@@ -1,4 +1,4 @@
-"""Layers of transformers that are built without random numbers: the engine draws their parameters from its streams.
+"""Layers of transformers that are built without random numbers: the engine draws their parameters.
 
 Linear layers and embeddings are subclasses of PyTorch's, with the same parameter names and orientation: the weight of a
 linear layer is (out, in). With `init_sigma` null the engine initializes all layers like PyTorch's.

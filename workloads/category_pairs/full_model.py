@@ -20,9 +20,47 @@ from attnsweep.workloads.category_pairs.attention import (
     one_hot_texts,
 )
 from attnsweep.workloads.category_pairs.by_parts import mean_by_parts
-from attnsweep.workloads.category_pairs.flavours import unwanted_entries
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine.plain_forms import inverse_deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """The masks of a flavour (a penalized variant): 1 where its solution has a zero, else 0.
+
+    Attributes:
+        logits_SS: The mask of k^t q.
+        values_SS: The mask of v.
+        first_HS: The mask of W_1.
+        second_H: The mask of w_2.
+    """
+
+    logits_SS: Tensor
+    values_SS: Tensor
+    first_HS: Tensor
+    second_H: Tensor
+
+
+def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> Unwanted:
+    """Returns masks of the entries that the flavour's penalty pulls to zero; no entry for `unconstrained`."""
+    n_rows = n_categories + n_positions
+    shapes = ((n_rows, n_rows), (n_rows, n_rows), (hidden_width, n_rows), (hidden_width,))
+    if flavour == "unconstrained":
+        return Unwanted(*(torch.zeros(shape) for shape in shapes))
+    logits, values, first, second = (torch.ones(shape) for shape in shapes)
+    c, p = slice(0, n_categories), slice(n_categories, n_rows)
+    asks, writes = (c, p) if flavour == "lean_2" else (p, c)
+    logits[asks, asks] = 0.0
+    values[writes, writes] = 0.0
+    if flavour == "lean_1":
+        values[writes, writes] = 1.0 - torch.eye(n_categories)
+        first[:, writes] = 0.0
+        second[:] = 0.0
+    else:
+        first[:, writes] -= torch.eye(hidden_width, n_rows)[:, writes]
+        second[writes] = 0.0
+    return Unwanted(logits, values, first, second)
+
 
 TEXTS_PER_PART = {"cpu": 50}
 """The texts per part of a loss, by device type: few enough for a pack of 16 to stay in the CPU's cache. A device that

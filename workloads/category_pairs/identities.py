@@ -6,8 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.category_pairs import closed_forms_of_categories as of_categories
-from attnsweep.workloads.category_pairs import closed_forms_of_positions as of_positions
+from attnsweep.workloads.category_pairs import categories_only, positions_only
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
@@ -69,23 +68,23 @@ def _weights_of_positions(module: nn.Module, batch: Batch) -> Tensor:
 def _gradients_of_positions(module: nn.Module, batch: Batch) -> Batch:
     del batch
     system = cast(PositionsOnly, module)
-    return {"q_MK": of_positions.by_attention(system), "v_NN": of_positions.by_values(system)}
+    return {"q_MK": positions_only.by_attention(system), "v_NN": positions_only.by_values(system)}
 
 
 def _gradients_of_categories(module: nn.Module, batch: Batch) -> Batch:
     del batch
     system = cast(CategoriesOnly, module)
     n_categories = system.target_NN.shape[0]
-    task = of_categories.Task(
+    task = categories_only.Task(
         q_NN=system.q_NN,
         v_KM=system.v_KM,
         target_NN=system.target_NN,
         law_N=torch.full((n_categories,), 1 / n_categories, dtype=torch.float64),
     )
-    return {"q_NN": 2 * of_categories.half_by_attention(task), "v_KM": 2 * of_categories.half_by_values(task)}
+    return {"q_NN": 2 * categories_only.half_by_attention(task), "v_KM": 2 * categories_only.half_by_values(task)}
 
 
-_CLOSED_FORM_OF_POSITIONS = ClosedForm(name="system P", source=of_positions.SOURCE, gradients=_gradients_of_positions)
+_CLOSED_FORM_OF_POSITIONS = ClosedForm(name="system P", source=positions_only.SOURCE, gradients=_gradients_of_positions)
 _CLOSED_FORM_OF_CATEGORIES = ClosedForm(
-    name="system C", source=of_categories.SOURCE, gradients=_gradients_of_categories
+    name="system C", source=categories_only.SOURCE, gradients=_gradients_of_categories
 )

@@ -1,10 +1,14 @@
 """Lenses of the category-pairs models: attention maps on a text, and the gradients as words (readable terms).
 
-The words of system P, and of system C without softmax, are in closed form. For other models they are averaged over the
-texts of a batch, and grouped by the current and the previous category. Axes: M position, N category, S token row.
+The words of system P, and of system C without softmax, are in closed form, averaged over all texts (derivation:
+docs/theory.md, systems P and C). For other models they are averaged over the texts of a batch, and grouped by the
+current and the previous category.
+
+Axes: M position, N category, K = M - 1 predicted position, R row of k and q, S token row.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -14,13 +18,158 @@ from torch.nn.functional import one_hot
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.category_pairs.words import words_of_categories, words_of_positions
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly, components, mean, shift
 from attnsweep.workloads.category_pairs.workload import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Workload
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
-from attnsweep.workloads.words.terms import GradientWords
+from attnsweep.workloads.words.terms import AttentionMap, GradientWords, Term, evenness
+
+_REST = "I - P"
+_MEAN = "P"
+_LOGITS = "logits"
+"""The weight of a term that is a derivative with respect to the product k^t q. `_by_trained_weights` replaces it by the
+names of the parameters: k and q, or the product."""
+
+
+def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
+    """Returns the words (terms as matrix products) of the gradient of system P's exact loss, in float64."""
+    v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
+    q_MK = logits_MK.softmax(0) if softmax else logits_MK
+    N, M = system.n_categories, system.n_positions
+    a, b, A, B = components(v_NN)
+    mean_NN = mean(N)
+    rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
+    p, s_K = q_MK.diagonal().sum(), q_MK.sum(0)
+    everywhere_MK = torch.ones_like(q_MK)
+    terms = [
+        _pull(_LOGITS, _REST, "tr(v (I - P)) U", a * shift(M)),
+        _brake(_LOGITS, _REST, "|v (I - P)|^2 q", A * q_MK),
+        _pull(_LOGITS, _MEAN, "tr(v P) 1 1'", b * everywhere_MK),
+        _brake(_LOGITS, _MEAN, "|v P|^2 1 1' q", B * s_K * everywhere_MK),
+        _pull("v_NN", _REST, "tr(U' q) (I - P)", p * rest_NN),
+        _brake("v_NN", _REST, "|q|^2 v (I - P)", q_MK.square().sum() * v_NN @ rest_NN),
+        _pull("v_NN", _MEAN, "(1' q 1) P", s_K.sum() * mean_NN),
+        _brake("v_NN", _MEAN, "|1' q|^2 v P", s_K.square().sum() * v_NN @ mean_NN),
+    ]
+    if softmax:
+        terms = [_through_softmax(term, q_MK) for term in terms]
+    weights = _weights_of(system)
+    reads = "A is the softmax of the columns of q; " if softmax else ""
+    return GradientWords(
+        terms=list(_by_trained_weights(terms, 2 / N, weights)),
+        weights=weights,
+        zero_levels={_REST: (M - 1) * (1 - 1 / N), _MEAN: (M - 1) / N},
+        is_opposed=bool(a * b < 0),
+        legend=f"E = X U - v X {'A' if softmax else 'q'}, averaged over all texts; U shifts by one position, P is the "
+        f"mean over categories; {reads}all words times 2/N",
+        maps=[_map(q_MK, softmax)],
+    )
+
+
+def words_of_categories(system: CategoriesOnly) -> GradientWords:
+    """Returns the words (terms as matrix products) of the gradient of system C's exact loss, without softmax, in
+    float64. Words of the part P concern what the current category alone predicts of the target.
+    """
+    v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
+    target_NN = system.target_NN.double()
+    N, (K, M) = target_NN.shape[0], v_KM.shape
+    own_KM, before_KM = torch.eye(M, dtype=torch.float64)[1:], torch.eye(K, M, dtype=torch.float64)
+    other_KM = 1 - own_KM
+    d_K, sg_K = (v_KM * own_KM).sum(1), (v_KM * other_KM).sum(1)
+    m_N, target_m_N, D_N = q_NN.mean(0), target_NN.mean(0), q_NN.diagonal()
+    rest_NN, target_rest_NN = q_NN - m_N, target_NN - target_m_N
+    predicted_KN = torch.outer(sg_K, m_N) + torch.outer(d_K, D_N)
+    wanted_KN = target_m_N.expand(K, N)
+
+    def by_values(mean_KN: Tensor) -> Tensor:
+        return (mean_KN @ m_N / N)[:, None] * other_KM + (mean_KN @ D_N / N)[:, None] * own_KM
+
+    def by_logits(mean_KN: Tensor) -> Tensor:
+        return (sg_K @ mean_KN / N).expand(N, N) / N + torch.diag(d_K @ mean_KN) / N
+
+    n_others = (v_KM * other_KM).square().sum()
+    terms = [
+        _pull(_LOGITS, _REST, "(Sum p) q*~", v_KM.diagonal().sum() * target_rest_NN / N**2),
+        _brake(_LOGITS, _REST, "(Sum n) q~", n_others * rest_NN / N**2),
+        _pull(_LOGITS, _MEAN, "Sum_i m* (sg_i + d_i [r = t])", by_logits(wanted_KN)),
+        _brake(_LOGITS, _MEAN, "Sum_i (sg_i m + d_i D) (sg_i + d_i [r = t])", by_logits(predicted_KN)),
+        _pull("v_KM", _REST, "E[q*~ q~] U", (rest_NN * target_rest_NN).mean() * before_KM),
+        _brake("v_KM", _REST, "E[q~ q~] v, j != i", rest_NN.square().mean() * v_KM * other_KM),
+        _pull("v_KM", _MEAN, "E[m* m]; j = i: E[m* D]", by_values(wanted_KN)),
+        _brake("v_KM", _MEAN, "E[(sg_i m + d_i D) m]; j = i: D", by_values(predicted_KN)),
+    ]
+    weights = _weights_of(system)
+    levels = {_REST: K * float(target_rest_NN.square().mean()), _MEAN: K * float(target_m_N.square().mean())}
+    return GradientWords(
+        terms=list(_by_trained_weights(terms, 2.0, weights)),
+        weights=weights,
+        zero_levels=levels,
+        is_opposed=False,
+        legend="averaged over all texts; m(t) is the mean of q(r, t) over r, q~ = q - m, D(t) = q(t, t), * marks the "
+        "target; of row i of v: p predecessor, d own, sg and n sum and squares of the rest; all words times 2",
+        maps=[_map(q_NN, softmax=False)],
+    )
+
+
+def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
+    """Turns a term of the derivative with respect to attention weights into one with respect to logits. The term's text
+    calls the attention weights A.
+    """
+    if term.weight != _LOGITS:
+        return _with(term, term.weight, _reading_weights(term.text), term.value)
+    value = weights_MK * (term.value - (weights_MK * term.value).sum(0))
+    sign, word = ("-", term.text[1:]) if term.kind == "pull" else ("", term.text)
+    return _with(term, _LOGITS, f"{sign}aa(q, {_reading_weights(word)})", value)
+
+
+def _reading_weights(text: str) -> str:
+    return re.sub(r"\bq\b", "A", text)
+
+
+def _map(weights_TQ: Tensor, softmax: bool) -> AttentionMap:
+    """Returns the attention map of weights (T, Q): key row t, query column q. Without softmax, weights may be
+    negative.
+    """
+    by_query = weights_TQ.T
+    return AttentionMap(
+        name="attention" if softmax else "attention, without a softmax",
+        weights_QT=by_query,
+        evenness=float(evenness(by_query).mean()) if softmax else None,
+    )
+
+
+def _pull(weight: str, part: str, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=part, kind="pull", text=f"-{text}", value=-value)
+
+
+def _brake(weight: str, part: str, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=part, kind="brake", text=text, value=value)
+
+
+def _weights_of(system: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().double() for name, value in system.named_parameters()}
+
+
+def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
+    """Yields the terms with respect to the trained weights, times `factor`. By the chain rule, a term S with respect to
+    k^t q is q S' with respect to k, and k S with respect to q."""
+    q = next(name for name in weights if name.startswith("q_"))
+    k = next((name for name in weights if name.startswith("k_")), None)
+    for term in terms:
+        value = factor * term.value
+        if term.weight != _LOGITS:
+            yield _with(term, term.weight, term.text, value)
+        elif k is None:
+            yield _with(term, q, term.text, value)
+        else:
+            sign, word = ("-", term.text[1:]) if term.kind == "pull" else ("", term.text)
+            yield _with(term, k, f"{sign}q ({word})'", weights[q] @ value.T)
+            yield _with(term, q, f"{sign}k ({word})", weights[k] @ value)
+
+
+def _with(term: Term, weight: str, text: str, value: Tensor) -> Term:
+    return Term(weight=weight, part=term.part, kind=term.kind, text=text, value=value)
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:

@@ -8,15 +8,12 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
-from attnsweep.workloads.category_pairs.full_measures import full_measures
 from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
-from attnsweep.workloads.category_pairs.full_outcomes import FULL
 from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_full_heads
 from attnsweep.workloads.category_pairs.identities import identities_of
+from attnsweep.workloads.category_pairs.outcomes import FULL, REDUCED, full_measures, reference_levels
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.category_pairs.reduced_outcomes import REDUCED
-from attnsweep.workloads.category_pairs.reference_levels import reference_levels
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import (

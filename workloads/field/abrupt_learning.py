@@ -13,13 +13,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.attention import Attention, attended
-from attnsweep.workloads.attention.intervened import clamped
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.attention.attention import Attention, Sight, attended, clamped
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.field.transformer import Kind, Transformer
+from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
-from attnsweep.workloads.problem.draw import Draw
 
 Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 

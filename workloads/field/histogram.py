@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.layers import Embedding, LayerNorm, Linear
 from attnsweep.workloads.declaration import parameter
+from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
-from attnsweep.workloads.problem.draw import Draw
 
 Mixing = Literal["bos", "dot", "lin"]
 

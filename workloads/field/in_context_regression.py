@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
-from attnsweep.workloads.problem.draw import Draw
 
 _MOST_DIRECTIONS = 8
 """Levels and events are declared for up to this number of eigen-directions."""

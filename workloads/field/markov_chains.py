@@ -23,8 +23,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from attnsweep.workloads.engine.contract import Condition, Evidence
 from attnsweep.workloads.field.transformer import Positions, Transformer
+from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
-from attnsweep.workloads.problem.draw import Draw
 
 _SQUARINGS = 8
 """The transition matrix is squared this often, because 2^8 transitions lead to the stationary distribution."""

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.field.transformer import Kind, Positions, Transformer
+from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
-from attnsweep.workloads.problem.draw import Draw
 
 Task = Literal["majority", "brackets", "sort", "recall"]
 _NO_TARGET = -100

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from attnsweep.workloads.attention.attention import Attention, attended, by_head
-from attnsweep.workloads.attention.intervened import clamped
+from attnsweep.workloads.attention.attention import Attention, Sight, attended, by_head, clamped
 from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear
-from attnsweep.workloads.attention.sight import Sight
 
 Positions = Literal["learned", "relative", "none"]
 Kind = Literal["softmax", "linear"]

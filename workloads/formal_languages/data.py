@@ -10,8 +10,8 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.formal_languages.languages import Tokens, count_ones, tokenize
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from attnsweep.workloads.formal_languages.tokens import Tokens, count_ones, tokenize
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
 

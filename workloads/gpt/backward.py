@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from attnsweep.workloads.attention.attention import Attention
-from attnsweep.workloads.attention.block import TransformerBlock
+from attnsweep.workloads.attention.attention import Attention, Sight, TransformerBlock
 from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear, LowRankLinear
-from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
 

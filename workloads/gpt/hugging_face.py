@@ -11,8 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.attention import Attention
-from attnsweep.workloads.attention.block import TransformerBlock
+from attnsweep.workloads.attention.attention import Attention, TransformerBlock
 from attnsweep.workloads.attention.layers import LayerNorm, Linear, LowRankLinear
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError

@@ -11,16 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention import (
-    Embedding,
-    LayerNorm,
-    Linear,
-    LowRankLinear,
-    Sight,
-    TransformerBlock,
-    sinusoids,
-)
-from attnsweep.workloads.attention.layers import MakesLinear
+from attnsweep.workloads.attention.attention import Sight, TransformerBlock
+from attnsweep.workloads.attention.layers import Embedding, LayerNorm, Linear, LowRankLinear, MakesLinear, sinusoids
 
 POSITIONS = ("learned", "sinusoidal", "none")
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
+from attnsweep.workloads.attention.attention import ATTENTION_SCALES, QK_FORMS, check_heads
 from attnsweep.workloads.attention.layers import ACTIVATIONS
-from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
 from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.model import POSITIONS, GPTShape

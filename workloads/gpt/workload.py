@@ -17,8 +17,7 @@ from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lan
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
-from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, training_batch
-from attnsweep.workloads.gpt.head_scores import score_heads
+from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, score_heads, training_batch
 from attnsweep.workloads.gpt.hugging_face import as_gpt2
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base

@@ -13,8 +13,7 @@ from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Condition, When
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.head_maps import attention_weights
-from attnsweep.workloads.problem.arguments import Call, parameters_class, read_call
-from attnsweep.workloads.problem.losses import read_loss
+from attnsweep.workloads.problem.functions import Call, parameters_class, read_call, read_loss
 from attnsweep.workloads.problem.problem import Problem
 from attnsweep.workloads.vocabulary import Outcome
 

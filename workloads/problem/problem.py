@@ -15,10 +15,8 @@ from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.problem.arguments import Call
-from attnsweep.workloads.problem.draw import Draw
-from attnsweep.workloads.problem.losses import Loss, output_of
-from attnsweep.workloads.problem.tables import TABLE, Data, checked, columns_in, n_trained_on, rows_in, table_of
+from attnsweep.workloads.problem.data import TABLE, Data, Draw, checked, columns_in, n_trained_on, rows_in, table_of
+from attnsweep.workloads.problem.functions import Call, Loss, output_of
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _PARAMETER = "parameter/"

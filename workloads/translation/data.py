@@ -1,22 +1,169 @@
-"""Makes the batches of a pack of translators: sentence pairs for training, and held-out pairs for evaluation.
+"""The corpus of a training, and the batches of a pack of translators: training pairs in buckets, and held-out pairs.
 
-Axes: L lane, B sentence, S source token, T target token, N pair of the corpus.
+A bucket holds sentence pairs of similar length, so that little is computed on padding. The bucket of a step depends on
+the corpus and the step alone, never on a training. So at a step all lanes of all packs have tensors of the same shape,
+with the same rounding.
+
+Axes: L lane, B sentence, S source token, T target token, N sentence pair of the corpus, V word.
 """
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsweep.workloads.diagnostics.ngrams import CountedLaws
 from attnsweep.workloads.engine.contract import Batch, Lanes
-from attnsweep.workloads.translation.buckets import Bucket, Passes, by_length
-from attnsweep.workloads.translation.corpus import PAD, VALID
-from attnsweep.workloads.translation.dropout import masks
-from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
-from attnsweep.workloads.translation.losses import preceding
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.translation.corpus import PAD, SPECIALS, TRAIN, UNK, VALID, Corpus, read_corpus
+from attnsweep.workloads.translation.grammar import grammar_corpus
+from attnsweep.workloads.translation.losses import counted_laws, preceding
 from attnsweep.workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.translation.translator import masks
+
+_HELD_OUT_LEAST = 500
+"""The number of sentences that the grammar generates for each held-out part, unless the parameters need more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StudiedCorpus:
+    """A corpus, and the statistics of the pairs that one training is trained on.
+
+    Attributes:
+        corpus: All pairs.
+        train: The indices of the pairs on which a training is trained.
+        is_short: (N,) whether each source is no longer than the median of the training part.
+        source_rarity, target_rarity: (V,) the frequency ranks of words in the training part, 0 the most frequent; -1
+            for PAD, SOS and EOS; unknown words are the rarest.
+        laws: The unigram and bigram distributions of the target text on which a training is trained.
+    """
+
+    corpus: Corpus
+    train: NDArray[np.int64]
+    is_short: NDArray[np.bool_]
+    source_rarity: NDArray[np.int64]
+    target_rarity: NDArray[np.int64]
+    laws: CountedLaws
+
+    def held_out(self, part: int, most: int) -> NDArray[np.int64]:
+        """Returns the indices of the first `most` pairs of a part, or of all pairs if the part has fewer."""
+        return np.flatnonzero(self.corpus.part == part)[:most]
+
+
+def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
+    """Returns a training's corpus. All trainings with the same corpus share one object in a process."""
+    assert parameters.n_sentences is not None
+    if not parameters.is_of_grammar:
+        return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)
+    corpus = _cached_grammar_corpus(
+        parameters.lexicon,
+        parameters.n_sentences,
+        max(_HELD_OUT_LEAST, parameters.eval_sentences, parameters.head_sentences),
+        max(_HELD_OUT_LEAST, parameters.test_sentences),
+        parameters.corpus_seed,
+    )
+    return _studied(corpus, parameters.n_sentences, parameters.train_on)
+
+
+_cached_grammar_corpus = functools.lru_cache(maxsize=4)(grammar_corpus)
+
+
+@functools.lru_cache(maxsize=4)
+def _studied(corpus: Corpus, n_sentences: int, train_on: str) -> StudiedCorpus:
+    train = np.flatnonzero(corpus.part == TRAIN)[:n_sentences]
+    is_short = corpus.source.lengths <= np.median(corpus.source.lengths[train])
+    if train_on == "short":
+        train = train[is_short[train]]
+    return StudiedCorpus(
+        corpus=corpus,
+        train=train,
+        is_short=is_short,
+        source_rarity=_rarity(len(corpus.source.words)),
+        target_rarity=_rarity(len(corpus.target.words)),
+        laws=counted_laws(corpus.target, train),
+    )
+
+
+def _rarity(n_words: int) -> NDArray[np.int64]:
+    rank = np.arange(n_words) - len(SPECIALS)
+    rank[: len(SPECIALS)] = -1
+    rank[UNK] = n_words
+    return rank
+
+
+_MOST_BUCKETS = 8
+_LEAST_BATCHES = 4
+"""The smallest number of batches per bucket, if the corpus is large enough. Each pass leaves out a bucket's pairs
+beyond its last full batch, so buckets must not be too small."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bucket:
+    """A group of sentence pairs of similar length, which fill batches with little padding.
+
+    Attributes:
+        pairs: (n,) the indices of the pairs in the corpus.
+        n_source, n_target: The number of tokens of the longest source and target sentence.
+    """
+
+    pairs: NDArray[np.int64]
+    n_source: int
+    n_target: int
+
+
+def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
+    """Sorts sentence pairs by length and cuts them into buckets of equal size. The last bucket may be smaller."""
+    lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
+    ordered = pairs[np.lexsort((pairs, *lengths))]
+    size = -(-len(pairs) // n_buckets)
+    return [_bucket(corpus, ordered[first : first + size]) for first in range(0, len(pairs), size)]
+
+
+def _bucket(corpus: Corpus, pairs: NDArray[np.int64]) -> Bucket:
+    return Bucket(pairs, int(corpus.source.lengths[pairs].max()), int(corpus.target.lengths[pairs].max()))
+
+
+class Passes:
+    """Assigns to each step of a training a bucket of sentence pairs, in repeated passes over all buckets.
+
+    Args:
+        corpus: All pairs.
+        train: The indices of the training pairs.
+        batch_size: Pairs per step. A pass leaves out the pairs of a bucket that do not fill a batch.
+        seed: The seed of the order of buckets.
+    """
+
+    def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:
+        n_buckets = max(1, min(_MOST_BUCKETS, len(train) // batch_size // _LEAST_BATCHES))
+        self.buckets = by_length(corpus, train, n_buckets)
+        self._batch_size = batch_size
+        self._n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])
+        self._order = Streams(torch.tensor([seed]))
+
+    @property
+    def steps(self) -> int:
+        return int(self._n_batches.sum())
+
+    def bucket_at(self, step: int) -> tuple[int, int]:
+        """Returns a step's bucket, and how many earlier steps of the same pass used this bucket."""
+        sequence, place = _sequence(self, step // self.steps), step % self.steps
+        bucket = int(sequence[place])
+        return bucket, int((sequence[:place] == bucket).sum())
+
+    def sequence(self, turn: int) -> NDArray[np.int64]:
+        """Returns the buckets of the steps of pass number `turn`, (steps,), in this pass's random order."""
+        drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
+        return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
+
+
+@functools.lru_cache(maxsize=4)
+def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
+    """Caches `Passes.sequence` for the steps of one pass, because drawing it takes 150 operations."""
+    return passes.sequence(turn)
+
 
 TranslationLanes = Lanes[TranslationParameters]
 

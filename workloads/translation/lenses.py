@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.contract import Lanes, Workload
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
-from attnsweep.workloads.translation.buckets import by_length
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST, Side
-from attnsweep.workloads.translation.data import pairs_of
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import by_length, pairs_of, studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.translator import LAYERS
 

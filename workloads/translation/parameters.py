@@ -5,14 +5,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
-from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
-from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
+from attnsweep.workloads.attention.attention import ATTENTION_SCALES, QK_FORMS, check_heads
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.prepared_files import pinned_file
-from attnsweep.workloads.translation.corpus import TRAIN
+from attnsweep.workloads.translation.corpus import TRAIN, read_corpus
 from attnsweep.workloads.translation.grammar import LexiconSizes
-from attnsweep.workloads.translation.prepared import read_corpus
 from attnsweep.workloads.update_rules import optimizer_parameter
 
 GRAMMAR = "grammar"

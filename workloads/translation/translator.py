@@ -1,12 +1,13 @@
-"""The translator: a pre-norm encoder-decoder with one block each.
+"""The translator: a pre-norm encoder-decoder with one block each, and dropout.
 
-Axes of one training: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D
-model, H head, C channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a
-vocabulary.
+Axes: L lane, B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D model, H
+head, C channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a vocabulary.
 
     x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
 
-Source: Conti 2024, chapter 3 (its translator); Vaswani et al. 2017; pre-norm: Xiong et al. 2020, figure 1b.
+Source: Conti 2024, chapter 3 (its translator); Vaswani et al. 2017; pre-norm: Xiong et al. 2020, figure 1b. Dropout:
+Srivastava et al. 2014; where it is applied: Vaswani et al. 2017, section 5.4 (each sublayer's output, before it is
+added, and the sums of embeddings and positions).
 """
 
 import math
@@ -18,13 +19,57 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from attnsweep.workloads.attention.attention import attended, by_head
-from attnsweep.workloads.attention.intervened import HoldableHeads
+from attnsweep.workloads.attention.attention import HoldableHeads, LogitScale, Sight, attended, by_head, logit_scale
 from attnsweep.workloads.attention.layers import LayerNorm, sinusoids
-from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.interventions import BY_POSITION, PATTERNS
-from attnsweep.workloads.translation.dropout import masked
+from attnsweep.workloads.translation.parameters import TranslationParameters
+
+SITES = {
+    "source": "source",
+    "encoder_self": "source",
+    "encoder_ffn": "source",
+    "target": "read",
+    "decoder_self": "read",
+    "cross": "read",
+    "decoder_ffn": "read",
+}
+"""The places where dropout is applied, and for each the words of the batch that have a row there."""
+
+_VALUES = 2**16
+"""The number of values of a random integer: the dropout share is rounded to a multiple of 1 / 65,536."""
+
+
+def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
+    """Draws the masks `keep_<site>` (L, B, T, D) of all dropout sites: 0, or a factor that keeps the mean unchanged.
+
+    Without dropout there are no masks.
+
+    Args:
+        lanes: The L trainings.
+        step: The step that the batch belongs to.
+        words: The batch, with `source` and `read`.
+    """
+    dropped = round(lanes.shared.dropout * _VALUES)
+    if not dropped:
+        return {}
+    drawn: Batch = {}
+    for site, word_name in SITES.items():
+        shape = (*words[word_name].shape[1:], lanes.shared.d_model)
+        is_kept = lanes.streams.integers(f"dropout/{site}", shape, _VALUES, step) >= dropped
+        drawn[f"keep_{site}"] = is_kept.to(lanes.dtype) * (_VALUES / (_VALUES - dropped))
+    return drawn
+
+
+def masks_of(batch: Batch) -> Mapping[str, Tensor]:
+    """Returns the dropout masks in a batch of one training, (B, T, D) by site. Evaluation batches have none."""
+    return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
+
+
+def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
+    """Multiplies the rows (R, D) at a dropout site by the site's mask, if there is one."""
+    return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
+
 
 Sights = Mapping[str, Sight]
 Masks = Mapping[str, Tensor]

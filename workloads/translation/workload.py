@@ -15,10 +15,9 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity
 from attnsweep.workloads.translation.corpus import PAD
-from attnsweep.workloads.translation.data import evaluation_batch, parts_of, training_batches
+from attnsweep.workloads.translation.data import evaluation_batch, parts_of, studied_corpus, training_batches
 from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
 from attnsweep.workloads.translation.identities import identities_of
-from attnsweep.workloads.translation.lookup import studied_corpus
 from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
 from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters

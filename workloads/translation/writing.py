@@ -12,10 +12,8 @@ from attnsweep.workloads.engine.contract import Batch, Written
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.translation.buckets import by_length
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST, Side
-from attnsweep.workloads.translation.data import TranslationLanes, pairs_of
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import TranslationLanes, by_length, pairs_of, studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel
 
 

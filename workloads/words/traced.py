@@ -16,10 +16,9 @@ from torch import Tensor, fx, nn
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.engine_forms import without_dropout
-from attnsweep.workloads.words.attention_maps import attention_maps
 from attnsweep.workloads.words.program import SOFTMAXES, VIEWS, Program, output_of, terms_of
 from attnsweep.workloads.words.reading import Reading
-from attnsweep.workloads.words.terms import GradientWords, Kind, Term
+from attnsweep.workloads.words.terms import GradientWords, Kind, Term, attention_maps
 
 REST = "rest"
 EVERYWHERE = "mean"

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any, Self
 
 from attnsweep.orchestrator.training.tasks import training_seed
-from attnsweep.search_spaces.random_draws import drawn_parameters
+from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.parameters import TrainingParameters

@@ -13,7 +13,7 @@ from rich.table import Table
 from attnsweep.orchestrator.tools.prepare_corpus.output import check_out, rows_table, sha256_of, write
 from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationReport, PreparationSettings, prepare
 from attnsweep.orchestrator.tools.prepare_corpus.raw_text import read_pairs
-from attnsweep.workloads.translation.prepared import CORPUS_FILE
+from attnsweep.workloads.translation.corpus import CORPUS_FILE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

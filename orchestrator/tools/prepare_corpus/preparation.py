@@ -23,8 +23,17 @@ from attnsweep.orchestrator.tools.prepare_corpus.rows import (
 )
 from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences, learn_vocabulary, split
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.translation.corpus import SPECIALS, TEST, TRAIN, UNK, VALID, Corpus
-from attnsweep.workloads.translation.prepared import PART_NAMES, make_corpus, make_side
+from attnsweep.workloads.translation.corpus import (
+    PART_NAMES,
+    SPECIALS,
+    TEST,
+    TRAIN,
+    UNK,
+    VALID,
+    Corpus,
+    make_corpus,
+    make_side,
+)
 
 _REASONS = ("not_utf8", "not_text", "empty_side", "too_long", "duplicate")
 _MOST = 2**31 - 1

@@ -11,7 +11,7 @@ from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
-from attnsweep.search_spaces.objective import N_JUDGED
+from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import SpecError
 

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.workloads.translation.corpus import EOS, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Side
-from attnsweep.workloads.translation.prepared import read_corpus
+from attnsweep.workloads.translation.corpus import EOS, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Side, read_corpus
 
 DATA = Path(__file__).parents[4] / "shared/data"
 HEADER = b"eng\tita\tsource\n"

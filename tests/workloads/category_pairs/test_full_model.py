@@ -10,8 +10,8 @@ import torch
 
 from attnsweep.reproduction.shin.solutions import SOLUTIONS
 from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.outcomes import reference_levels, reference_predictors
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
-from attnsweep.workloads.category_pairs.reference_levels import reference_levels, reference_predictors
 from tests.workloads.category_pairs.dense_model import dense_predict
 
 N, M = 3, 5

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
-from attnsweep.workloads.category_pairs.closed_forms_of_positions import components, mean, shift
-from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.category_pairs.words import words_of_categories, words_of_positions
+from attnsweep.workloads.category_pairs.lenses import words_of_categories, words_of_positions
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly, components, mean, shift
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.lenses import gradient_words
 from attnsweep.workloads.parameters import Value

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from attnsweep import AtLevel, Evidence, Rule, VerdictTable, judge_by_levels
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.category_pairs.full_outcomes import FULL
-from attnsweep.workloads.category_pairs.reduced_outcomes import REDUCED
+from attnsweep.workloads.category_pairs.outcomes import FULL, REDUCED
 from attnsweep.workloads.diagnostics.outcomes import at_level, gamma, has_diverged, is_moving, is_overfit, standing
 from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur
 from attnsweep.workloads.engine.schedule import tail_start

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention import Embedding, Linear
+from attnsweep.workloads.attention.layers import Embedding, Linear
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.construction import check_alike, check_trainable, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from attnsweep.workloads.attention import Embedding, Linear
+from attnsweep.workloads.attention.layers import Embedding, Linear
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.streams import Streams
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import attnsweep as at
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.attention.attention import Sight
 from attnsweep.workloads.field.markov_chains import MARKOV_CHAINS, data, strategies
 from attnsweep.workloads.field.transformer import RelativeAttention
 from attnsweep.workloads.parameters import Value

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape
-from attnsweep.workloads.formal_languages.languages import LANGUAGES
-from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
+from attnsweep.workloads.formal_languages.languages import LANGUAGES, Tokens, tokenize
 
 
 def every_string(length: int) -> Tensor:

@@ -24,10 +24,8 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.head_maps import attention_weights
 from attnsweep.workloads.lenses import head_maps
 from attnsweep.workloads.translation import Translation
-from attnsweep.workloads.translation.buckets import by_length
 from attnsweep.workloads.translation.corpus import TEST
-from attnsweep.workloads.translation.data import pairs_of
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import by_length, pairs_of, studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel
 from tests.workloads.engine.any_module import AnyParameters, lanes_of
 from tests.workloads.models.module_kinds import KINDS, TOKENS, WIDTH, WORDS, KindWorkload

@@ -14,7 +14,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.problem.losses import LOSSES
+from attnsweep.workloads.problem.functions import LOSSES
 from attnsweep.workloads.registry import check_declarations
 
 CPU = torch.device("cpu")

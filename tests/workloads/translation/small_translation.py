@@ -13,12 +13,9 @@ from attnsweep.workloads.engine.contract import Batch, Lanes, Training
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation, TranslationParameters
-from attnsweep.workloads.translation.buckets import by_length
-from attnsweep.workloads.translation.corpus import Corpus, Side
-from attnsweep.workloads.translation.data import pairs_of
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.corpus import CORPUS_FILE, PART_NAMES, Corpus, Side, make_corpus
+from attnsweep.workloads.translation.data import by_length, pairs_of, studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel
-from attnsweep.workloads.translation.prepared import CORPUS_FILE, PART_NAMES, make_corpus
 
 WORKLOAD = Translation()
 SMALL: dict[str, Value] = {

@@ -4,7 +4,7 @@ import torch
 
 from attnsweep.workloads.diagnostics.roles.counts import Looks
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
-from attnsweep.workloads.translation.alignment import Alignment, count_aligned
+from attnsweep.workloads.translation.head_scores import Alignment, count_aligned
 
 
 def test_alignment_counts_by_hand() -> None:

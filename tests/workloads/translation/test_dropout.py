@@ -6,8 +6,8 @@ import torch
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.translation.corpus import SPECIALS
 from attnsweep.workloads.translation.data import training_batches
-from attnsweep.workloads.translation.dropout import SITES, masks
 from attnsweep.workloads.translation.model import TranslationModel
+from attnsweep.workloads.translation.translator import SITES, masks
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, random_model, small
 
 MASKED = small(dropout=0.3)

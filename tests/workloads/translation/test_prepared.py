@@ -12,8 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID
-from attnsweep.workloads.translation.prepared import CORPUS_FILE, make_corpus, make_side, read_corpus
+from attnsweep.workloads.translation.corpus import (
+    CORPUS_FILE,
+    EOS,
+    PAD,
+    SPECIALS,
+    TEST,
+    TRAIN,
+    VALID,
+    make_corpus,
+    make_side,
+    read_corpus,
+)
 
 WORDS = {"source": [*SPECIALS, "the", "cat"], "target": [*SPECIALS, "il", "gatto", "."]}
 SOURCE, TARGET = [[4, 5], [5], [4, 4, 5]], [[4, 5, 6], [5], [6, 4]]

@@ -14,10 +14,8 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation, TranslationParameters
-from attnsweep.workloads.translation.buckets import Passes, by_length
 from attnsweep.workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
-from attnsweep.workloads.translation.data import parts_of
-from attnsweep.workloads.translation.lookup import StudiedCorpus, studied_corpus
+from attnsweep.workloads.translation.data import Passes, StudiedCorpus, by_length, parts_of, studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]

@@ -18,10 +18,9 @@ from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
+from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.grammar import RELATIONS
-from attnsweep.workloads.translation.head_scores import SCORE_NAMES, _Measures
-from attnsweep.workloads.translation.looked_at import FREQUENT_COVERAGE, LookedAt, looked_at
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.head_scores import FREQUENT_COVERAGE, SCORE_NAMES, LookedAt, _Measures, looked_at
 from attnsweep.workloads.translation.translator import LAYERS
 from tests.workloads.translation.small_translation import (
     SMALL,

@@ -9,7 +9,7 @@ import pytest
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation import TranslationParameters
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, small, written_as_real_text
 
 

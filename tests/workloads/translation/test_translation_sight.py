@@ -10,7 +10,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS
-from attnsweep.workloads.translation.sight import Structure, sights
+from attnsweep.workloads.translation.model import Structure, sights
 from tests.workloads.translation.small_translation import small
 
 LONGEST = 12

@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST
-from attnsweep.workloads.translation.lookup import studied_corpus
+from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.writing import greedy_words
 from tests.workloads.translation.small_translation import (
     STRUCTURES,

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
-from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES, logit_scale
-from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.attention.attention import ATTENTION_SCALES, Sight, logit_scale
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, UNK
-from attnsweep.workloads.translation.lookup import studied_corpus
-from attnsweep.workloads.translation.sight import sights
+from attnsweep.workloads.translation.data import studied_corpus
+from attnsweep.workloads.translation.model import sights
 from attnsweep.workloads.translation.translator import LAYERS, Attention, TranslatorShape
 from tests.workloads.translation.small_translation import STRUCTURES, batch_of, random_model, small
 from tests.workloads.translation.torch_translator import TorchTranslator

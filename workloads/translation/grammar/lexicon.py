@@ -1,4 +1,9 @@
-"""The words of both languages by class, in lexicons of any size, with the probabilities of the words."""
+"""The words of both languages by class, in lexicons of any size, with the probabilities of the words.
+
+The most frequent words of each class are hand-written real words, so that people can read most sentences. A target
+entry lists the synonyms of a lexeme, each with all forms. The second, fifth, eighth, ... entry of a class has two
+synonyms, the others one (`SYNONYM_PERIOD`).
+"""
 
 import functools
 from collections.abc import Iterator
@@ -6,8 +11,96 @@ from dataclasses import dataclass, fields
 from itertools import islice
 
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.translation.grammar import common_words
-from attnsweep.workloads.translation.grammar.common_words import Lexeme
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lexeme:
+    """A word of the source language with all its forms and its translations.
+
+    Attributes:
+        source: The forms. Nouns: singular, plural. Verbs: base, third person singular. Adjectives, adverbs: one form.
+        target: The translations, one or two synonyms, each with all forms. Nouns: singular, plural. Adjectives:
+            masculine singular, masculine plural, feminine singular, feminine plural. Verbs: one for each `tree.Person`,
+            in order. Adverbs: one form.
+        feminine: Whether a noun's translations are feminine.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[tuple[str, ...], ...]
+    feminine: bool = False
+
+
+def _noun(singular: str, plural: str, *target: str, feminine: bool = False) -> Lexeme:
+    return Lexeme(source=(singular, plural), target=tuple(tuple(forms.split()) for forms in target), feminine=feminine)
+
+
+def _verb(base: str, third_singular: str, *infinitives: str) -> Lexeme:
+    third = {"are": ("a", "ano"), "ere": ("e", "ono"), "ire": ("e", "ono")}
+    forms = (_conjugated(infinitive[:-3], *third[infinitive[-3:]]) for infinitive in infinitives)
+    return Lexeme(source=(base, third_singular), target=tuple(forms))
+
+
+def _conjugated(stem: str, third_singular: str = "e", third_plural: str = "ono") -> tuple[str, ...]:
+    return tuple(stem + ending for ending in ("o", "i", "iamo", third_singular, third_plural))
+
+
+def _adjective(source: str, *stems: str) -> Lexeme:
+    return Lexeme(source=(source,), target=tuple(tuple(stem + ending for ending in "oiae") for stem in stems))
+
+
+def _adverb(source: str, *target: str) -> Lexeme:
+    return Lexeme(source=(source,), target=tuple((word,) for word in target))
+
+
+NOUNS = (
+    _noun("dog", "dogs", "cane cani"),
+    _noun("cat", "cats", "gatto gatti", "micio mici"),
+    _noun("girl", "girls", "ragazza ragazze", feminine=True),
+    _noun("boy", "boys", "ragazzo ragazzi"),
+    _noun("teacher", "teachers", "maestra maestre", "professoressa professoresse", feminine=True),
+    _noun("house", "houses", "casa case", feminine=True),
+    _noun("horse", "horses", "cavallo cavalli"),
+    _noun("road", "roads", "strada strade", "via vie", feminine=True),
+    _noun("book", "books", "libro libri"),
+    _noun("woman", "women", "donna donne", feminine=True),
+    _noun("friend", "friends", "amico amici", "compagno compagni"),
+    _noun("bird", "birds", "uccello uccelli"),
+)
+TRANSITIVE_VERBS = (
+    _verb("see", "sees", "vedere"),
+    _verb("love", "loves", "amare", "adorare"),
+    _verb("find", "finds", "trovare"),
+    _verb("follow", "follows", "seguire"),
+    _verb("hear", "hears", "sentire", "ascoltare"),
+    _verb("watch", "watches", "guardare"),
+    _verb("know", "knows", "conoscere"),
+    _verb("help", "helps", "aiutare", "assistere"),
+)
+INTRANSITIVE_VERBS = (
+    _verb("sleep", "sleeps", "dormire"),
+    _verb("run", "runs", "correre", "galoppare"),
+    _verb("sing", "sings", "cantare"),
+    _verb("smile", "smiles", "sorridere"),
+    _verb("arrive", "arrives", "arrivare", "approdare"),
+)
+ADJECTIVES = (
+    Lexeme(source=("old",), target=(("vecchio", "vecchi", "vecchia", "vecchie"),)),
+    _adjective("small", "piccol", "piccin"),
+    _adjective("red", "ross"),
+    _adjective("happy", "allegr"),
+    _adjective("pretty", "bell", "carin"),
+    _adjective("new", "nuov"),
+)
+NAMES = ("tom", "anna", "paul", "mary", "john", "luke", "sara", "peter", "emma", "david")
+ADVERBS = (
+    _adverb("often", "spesso"),
+    _adverb("slowly", "lentamente", "piano"),
+    _adverb("here", "qui"),
+    _adverb("today", "oggi"),
+    _adverb("again", "ancora", "nuovamente"),
+    _adverb("together", "insieme"),
+)
+
 
 MOST_LEXEMES = 100_000
 SYNONYM_PERIOD = 3
@@ -54,24 +147,22 @@ class Lexicon:
     """All words of both languages except function words, by class, most frequent first.
 
     Args:
-        sizes: The number of lexemes of each class. The adverbs are always the six of `common_words`.
+        sizes: The number of lexemes of each class. The adverbs are always the six of `ADVERBS`.
     """
 
     def __init__(self, sizes: LexiconSizes) -> None:
-        self.nouns = _class(sizes.n_nouns, common_words.NOUNS, _Endings(("t", "ts"), ("to", "ti"), ("ta", "te")))
+        self.nouns = _class(sizes.n_nouns, NOUNS, _Endings(("t", "ts"), ("to", "ti"), ("ta", "te")))
         self.transitive_verbs = _class(
-            sizes.n_transitive_verbs, common_words.TRANSITIVE_VERBS, _Endings(("k", "ks"), _conjugated("r"))
+            sizes.n_transitive_verbs, TRANSITIVE_VERBS, _Endings(("k", "ks"), _conjugated("r"))
         )
         self.intransitive_verbs = _class(
-            sizes.n_intransitive_verbs, common_words.INTRANSITIVE_VERBS, _Endings(("p", "ps"), _conjugated("v"))
+            sizes.n_intransitive_verbs, INTRANSITIVE_VERBS, _Endings(("p", "ps"), _conjugated("v"))
         )
-        self.adjectives = _class(
-            sizes.n_adjectives, common_words.ADJECTIVES, _Endings(("l",), ("so", "si", "sa", "se"))
-        )
-        n_generated_names = max(0, sizes.n_names - len(common_words.NAMES))
+        self.adjectives = _class(sizes.n_adjectives, ADJECTIVES, _Endings(("l",), ("so", "si", "sa", "se")))
+        n_generated_names = max(0, sizes.n_names - len(NAMES))
         generated_names = (stem + "n" for stem in islice(stems("name"), n_generated_names))
-        self.names = (*common_words.NAMES[: sizes.n_names], *generated_names)
-        self.adverbs = common_words.ADVERBS
+        self.names = (*NAMES[: sizes.n_names], *generated_names)
+        self.adverbs = ADVERBS
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
@@ -97,10 +188,6 @@ class _Endings:
     def __init__(self, source: tuple[str, ...], *target: tuple[str, ...]) -> None:
         self.source = source
         self.target = target
-
-
-def _conjugated(consonant: str) -> tuple[str, ...]:
-    return tuple(consonant + ending for ending in ("o", "i", "iamo", "e", "ono"))
 
 
 def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:

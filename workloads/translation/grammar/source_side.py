@@ -1,6 +1,6 @@
 """Writes trees as sentences of the English-like source: word order and agreement. Each tree has one source sentence."""
 
-from attnsweep.workloads.translation.grammar.common_words import Lexeme
+from attnsweep.workloads.translation.grammar.lexicon import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (
     CommonNoun,
     Name,

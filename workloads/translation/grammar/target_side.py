@@ -7,9 +7,19 @@ choice is counted at the first word that reveals it.
 import math
 from typing import NamedTuple
 
-from attnsweep.workloads.translation.grammar.common_words import Lexeme
-from attnsweep.workloads.translation.grammar.derivation import P_PRONOUN_DROPPED, SYNONYMS, Choose
-from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence, person
+from attnsweep.workloads.translation.grammar.lexicon import Lexeme
+from attnsweep.workloads.translation.grammar.tree import (
+    P_PRONOUN_DROPPED,
+    SYNONYMS,
+    Choose,
+    CommonNoun,
+    Name,
+    Phrase,
+    Pronoun,
+    Relative,
+    Sentence,
+    person,
+)
 
 SUBJECT_PRONOUNS = ("io", "tu", "noi")
 # The hyphen distinguishes `la-` (her) from `la` (the), so that each target sentence has one tree.

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from attnsweep.workloads.translation.grammar.derivation import Choose
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
 from attnsweep.workloads.translation.grammar.source_side import source_words
 from attnsweep.workloads.translation.grammar.target_side import target_words
 from attnsweep.workloads.translation.grammar.tree import (
     RELATIONS,
+    Choose,
     CommonNoun,
     Name,
     Pronoun,

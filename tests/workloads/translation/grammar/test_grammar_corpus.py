@@ -23,8 +23,8 @@ from attnsweep.workloads.translation.corpus import (
     corpus_digest,
 )
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair
-from attnsweep.workloads.translation.grammar.choices import SENTENCES_PER_DRAW, Laws
-from attnsweep.workloads.translation.grammar.derivation import laws
+from attnsweep.workloads.translation.grammar.sentence_pairs import SENTENCES_PER_DRAW, Laws
+from attnsweep.workloads.translation.grammar.tree import laws
 
 SIZES = LexiconSizes()
 

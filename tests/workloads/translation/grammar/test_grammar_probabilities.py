@@ -7,13 +7,12 @@ from itertools import islice
 
 import pytest
 
-from attnsweep.workloads.translation.grammar import derivation
-from attnsweep.workloads.translation.grammar.derivation import Choose, derive, laws
+from attnsweep.workloads.translation.grammar import tree as grammar
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes, zipf
 from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
 from attnsweep.workloads.translation.grammar.source_side import source_words
 from attnsweep.workloads.translation.grammar.target_side import target_words
-from attnsweep.workloads.translation.grammar.tree import Sentence
+from attnsweep.workloads.translation.grammar.tree import Choose, Sentence, derive, laws
 
 SMALL = Lexicon(LexiconSizes(n_nouns=2, n_transitive_verbs=2, n_intransitive_verbs=1, n_adjectives=1, n_names=1))
 WITHOUT_ADVERB = {"adverb.present": 0}
@@ -110,7 +109,7 @@ def test_frequencies_are_those_that_target_nats_tell() -> None:
 @pytest.mark.slow
 def test_the_entropy_given_the_source_is_the_one_on_paper() -> None:
     """Two nouns and two verbs; the second of each has a synonym, and is drawn with probability 1/3 by Zipf's law."""
-    share, p = zipf(2)[1], derivation
+    share, p = zipf(2)[1], grammar
     synonym = -sum(q * math.log(q) for q in p.SYNONYMS)
     bare = p.RELATIVE_SUBJECT_KINDS[0], p.RELATIVE_OBJECT_KINDS[0]
     _, _, of_subject, of_object = p.RELATIVE_KINDS

@@ -1,0 +1,222 @@
+"""The shipped sweeps of category pairs: Shin & Matzinger's models, and the reduced systems P and C.
+
+System P is attention on positions alone, system C attention on categories alone. A full model has both.
+"""
+
+from attnsweep.search_spaces import Categorical, Conditional, Float, LossQuantile, Sweep
+
+quickstart = Sweep(
+    name="quickstart",
+    description="attention on positions only: where do trainings end, by init_sigma and learning_rate?",
+    workload="category_pairs",
+    space={
+        "variant": "positions_only",
+        "n_categories": 10,
+        "n_positions": 20,
+        "n_steps": 3000,
+        "init_sigma": Float(1e-4, 3.0, log=True),
+        "learning_rate": Float(1e-4, 5e-2, log=True),
+    },
+    sampler="qmc",
+    trials=128,
+    replicates=8,
+)
+"""The first sweep to run: when does system P stay stuck at the zero, the point that it starts near?
+
+At the zero the gradient vanishes. The sweep takes some 20 s on two cores.
+"""
+
+million = quickstart.but(
+    name="million",
+    description="attention on positions only: how sharp are the borders between the ways in which trainings end?",
+    trials=62_500,
+    replicates=16,
+)
+"""The sweep `quickstart` with a million trainings: how sharp are the borders of what gets stuck?
+
+For times see docs/scale.md.
+"""
+
+precision_border = Sweep(
+    name="precision_border",
+    description="the border of the zero in init_sigma, by floating-point type, with two and three factors",
+    workload="category_pairs",
+    space={
+        "init_sigma": Float(1e-6, 1.0, log=True),
+        "dtype": Categorical(("bfloat16", "float32", "float64")),
+        "qk": Categorical(("merged", "factored")),
+        "variant": "positions_only",
+        "n_categories": 5,
+        "n_positions": 8,
+        "optimizer": "lbfgs",
+        "learning_rate": 1.0,
+        "n_steps": 150,
+    },
+    sampler="boundary",
+    trials=144,
+    replicates=16,
+    certified_share=0.1,
+)
+"""Below which initialization does rounding hold a training of system P at the zero, where the gradient vanishes?
+
+The border is found for each floating-point type, with two and with three factors; a few minutes on two cores.
+"""
+
+stuck_rates = Sweep(
+    name="stuck_rates",
+    description="systems P and C: stuck rates by init_sigma, learning_rate, optimizer, softmax",
+    workload="category_pairs",
+    space={
+        "variant": Categorical(("positions_only", "categories_only")),
+        "attention_activation": Conditional(
+            on="variant",
+            among=("positions_only",),
+            then=Categorical(("identity", "softmax")),
+        ),
+        "optimizer": Categorical(("sgd", "adam")),
+        "n_steps": 4000,
+        "init_sigma": Float(1e-4, 3.0, log=True),
+        "learning_rate": Float(1e-3, 1e-1, log=True),
+    },
+    sampler="random",
+    trials=250,
+    replicates=16,
+)
+"""How often do systems P and C get stuck on their exact population loss?
+
+By initialization, step size, optimizer and softmax.
+"""
+
+stuck_full = Sweep(
+    name="stuck_full",
+    description="full models: stuck rates by init_sigma, layer_norm_eps, attention_scale, softmax and skip",
+    workload="category_pairs",
+    space={
+        "variant": Categorical(("solution_1", "solution_2", "solution_3", "combined")),
+        "flavour": Conditional(
+            on="variant",
+            among=("combined",),
+            then=Categorical(("unconstrained", "lean_1", "lean_2", "lean_3")),
+        ),
+        "init_sigma": Categorical((None, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)),
+        "layer_norm_eps": Float(1e-7, 1e-1, log=True),
+        "attention_scale": Categorical(("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned")),
+        "attention_activation": Categorical(("identity", "softmax")),
+        "skip": Categorical((True, False)),
+        "expectation": "fixed_sample",
+        "batch_size": 256,
+        "n_categories": 10,
+        "n_positions": 20,
+        "optimizer": "lbfgs",
+        "learning_rate": 1.0,
+        "n_steps": 250,
+        # The paper uses float32, PyTorch's default. float32 takes half the time of float64 and affects outcomes:
+        # docs/zeros.md.
+        "dtype": "float32",
+    },
+    sampler="random",
+    trials=512,
+    replicates=4,
+)
+"""Where do the full models get stuck? Solutions 1 to 3 and the combined model, by initialization and LayerNorm."""
+
+mission_pairs = Sweep(
+    name="mission_pairs",
+    description="full models: init_sigma, layer_norm_eps, attention_scale and dtype at once",
+    workload="category_pairs",
+    space={
+        "variant": Categorical(("solution_1", "solution_3")),
+        "init_sigma": Float(1e-4, 1.0, log=True),
+        "layer_norm_eps": Float(1e-7, 1e-1, log=True),
+        "attention_scale": Categorical(("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned")),
+        "dtype": Categorical(("float32", "float64")),
+        "expectation": "fixed_sample",
+        "batch_size": 256,
+        "optimizer": "lbfgs",
+        "learning_rate": 1.0,
+        "n_steps": 250,
+    },
+    sampler="random",
+    trials=256,
+    replicates=4,
+)
+"""The question of `mission` for category pairs, which have no window: full models, in both floating-point types."""
+
+mission_pairs_boundary = mission_pairs.but(
+    name="mission_pairs_boundary",
+    description="full models at the border of being stuck, over the space of `mission_pairs`",
+    sampler="boundary",
+    trials=64,
+)
+"""The sweep `mission_pairs` with trials near the border between stuck and free models."""
+
+mission_pairs_tpe = mission_pairs.but(
+    name="mission_pairs_tpe",
+    description="full models by TPE on the stuck rate, over the space of `mission_pairs`",
+    sampler="tpe",
+    trials=64,
+)
+"""The sweep `mission_pairs` with trials drawn by TPE, which looks for the lowest stuck rate."""
+
+shin_flavours = Sweep(
+    name="shin_flavours",
+    description="the combined model in four flavours: losses, and what the blocks hold",
+    workload="category_pairs",
+    space={
+        "variant": "combined",
+        "flavour": Categorical(("unconstrained", "lean_1", "lean_2", "lean_3")),
+        "init_sigma": None,
+        "expectation": "fixed_sample",
+        "batch_size": 500,
+        "n_categories": 10,
+        "n_positions": 20,
+        "optimizer": "lbfgs",
+        "learning_rate": 1.0,
+        "n_steps": 500,
+        "dtype": "float32",
+        # Solved trainings continue to the last iteration, because the figure shows their whole curves.
+        "stop_when_solved": False,
+    },
+    sampler="grid",
+    objective=LossQuantile(),
+    trials=4,
+    replicates=20,
+)
+"""The combined model in its four flavours (Shin & Matzinger 2025, section 4.1, Figures 2 and 3), at a smaller size.
+
+The sweep takes minutes; the paper's M = 50 and 1,000 texts take hours. The paper has "50 iterations", which we take as
+calls of PyTorch's L-BFGS of up to 20 iterations each. After 50 single iterations hardly a flavour has left E[Y | X_i],
+at either size. Ours are 500 iterations, that is, 25 calls.
+"""
+
+shin_flavours_full = shin_flavours.fix({"n_positions": 50, "batch_size": 1000, "n_steps": 1000}).but(
+    name="shin_flavours_full",
+    description="the combined model in four flavours at the paper's size: M = 50, 1,000 texts",
+)
+"""The sweep `shin_flavours` at the paper's size, with 50 calls of L-BFGS of 20 iterations each: two CPU hours."""
+
+shin_solution_2 = Sweep(
+    name="shin_solution_2",
+    description="solution 2 at the published size",
+    workload="category_pairs",
+    space={
+        "variant": "solution_2",
+        "init_sigma": None,
+        "expectation": "fixed_sample",
+        "batch_size": 1000,
+        "n_categories": 10,
+        "n_positions": 50,
+        "optimizer": "lbfgs",
+        "learning_rate": 1.0,
+        "n_steps": 300,
+        "dtype": "float32",
+    },
+    sampler="grid",
+    objective=LossQuantile(),
+    trials=1,
+    replicates=20,
+)
+"""Solution 2's model, as Shin & Matzinger 2025 train it (section 4.1, Figure 1).
+
+`shin_flavours` explains the number of iterations.
+"""

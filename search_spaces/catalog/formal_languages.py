@@ -1,0 +1,125 @@
+"""The shipped sweeps of encoders that learn the formal languages FIRST and PARITY."""
+
+from attnsweep.search_spaces import Categorical, Float, LossQuantile, Sweep
+
+chiang_fig4 = Sweep(
+    name="chiang_fig4",
+    description="FIRST learned at lengths 10 to 300, with and without log n",
+    workload="formal_languages",
+    space={
+        "language": "first",
+        "train_length": Categorical((10, 30, 100, 300)),
+        "attention_scale": Categorical(("inv_sqrt_d", "log_n_query_inv_sqrt_d")),
+        "n_epochs": 100,
+        "steps_per_epoch": 100,
+        "eval_batch_size": 32,
+        "test_batch_size": 100,
+        "longest_test_length": 1000,
+        "test_ladder": False,
+        "fresh_test_strings": True,
+        # Solved trainings continue to the last epoch, because the figure shows their whole curves.
+        "stop_when_solved": False,
+    },
+    sampler="grid",
+    objective=LossQuantile(),
+    trials=8,
+    replicates=100,
+)
+"""FIRST as Chiang & Cholak 2022 train it (section 5.3, Figure 4), for as long as their script does by default.
+
+The model is tested after each of 100 epochs on 100 strings of length 1,000. The scale with log n is that of the
+authors' code. Outcomes are judged on 32 strings of training length instead of the usual 1,000, which at each of 101
+probes would cost more than the training.
+"""
+
+chiang_fig4_logits = chiang_fig4.fix({"attention_scale": "log_n_inv_sqrt_d"}).but(
+    name="chiang_fig4_logits", description="chiang_fig4 with the logits times log n", trials=4
+)
+"""The scaled half of `chiang_fig4` as equation 2 of Chiang & Cholak 2022 says: log n multiplies the logits.
+
+The authors' code multiplies the input of the queries instead.
+"""
+
+chiang_fig4_long = chiang_fig4.fix({"n_epochs": 50, "steps_per_epoch": 2000}).but(
+    name="chiang_fig4_long", description="chiang_fig4 for 1,000 epochs"
+)
+"""The sweep `chiang_fig4` for ten times as long, because after 100 epochs the longer strings are not learned yet.
+
+The model is probed every 20 of the paper's epochs of 100 strings.
+"""
+
+chiang_parity = Sweep(
+    name="chiang_parity",
+    description="PARITY at lengths 3 to 100, with and without log n",
+    workload="formal_languages",
+    space={
+        "language": "parity",
+        "train_length": Categorical((3, 10, 30, 100)),
+        "attention_scale": Categorical(("inv_sqrt_d", "log_n_query_inv_sqrt_d")),
+        "n_epochs": 20,
+        "steps_per_epoch": 500,
+        "eval_batch_size": 64,
+        "test_batch_size": 100,
+        "longest_test_length": 30,
+        "test_ladder": False,
+        "stop_when_solved": False,
+    },
+    sampler="grid",
+    objective=LossQuantile(),
+    trials=8,
+    replicates=20,
+)
+"""PARITY in the set-up in which Chiang & Cholak 2022 learn FIRST.
+
+Each position is a separate token, so the cost grows with the length: the longest is 100, tests are at 30.
+"""
+
+first_lengths = Sweep(
+    name="first_lengths",
+    description="encoders learn FIRST: which lengths, what scale of attention, and do longer strings follow?",
+    workload="formal_languages",
+    space={
+        "language": "first",
+        "train_length": Categorical((3, 10, 30, 100, 300)),
+        "attention_scale": Categorical(("inv_sqrt_d", "one", "log_n_inv_sqrt_d", "log_n_query_inv_sqrt_d")),
+        "init_sigma": Categorical((None, 1e-2, 1e-1, 3e-1, 1.0)),
+        "layer_norm_eps": Categorical((0.0, 1e-5, 1e-3, 1e-1)),
+        "learning_rate": Float(1e-4, 1e-2, log=True),
+        # Trainings that differ only in text lengths, scales, sigmas or epsilons train in one pack. Trainings with
+        # other numbers of layers or heads need packs of their own.
+        "n_layers": Categorical((1, 2)),
+        "n_heads": Categorical((1, 2)),
+        "batch_size": 4,
+        "n_steps": 3000,
+        "eval_batch_size": 100,
+    },
+    sampler="random",
+    trials=256,
+    replicates=8,
+)
+"""At which lengths is FIRST learned, and does it generalize to others? By scale, epsilon, rate and initialization."""
+
+parity_learnability = Sweep(
+    name="parity_learnability",
+    description="encoders try PARITY: which lengths are learned, by scale, epsilon, rate, layers and heads?",
+    workload="formal_languages",
+    space={
+        "language": "parity",
+        "train_length": Categorical((2, 4, 12)),
+        "attention_scale": Categorical(("inv_sqrt_d", "one", "log_n_inv_sqrt_d")),
+        "init_sigma": Categorical((None, 1e-1, 5e-1)),
+        "layer_norm_eps": Categorical((0.0, 1e-5, 1e-1)),
+        "learning_rate": Float(3e-4, 1e-2, log=True),
+        "n_layers": Categorical((1, 2)),
+        "n_heads": Categorical((1, 2)),
+        "batch_size": 8,
+        "n_steps": 2000,
+        "eval_batch_size": 64,
+        "test_batch_size": 64,
+        "longest_test_length": 20,
+    },
+    sampler="random",
+    trials=96,
+    replicates=8,
+)
+"""Is PARITY ever learned? An encoder can represent it exactly, but gradient descent need not find the solution."""

@@ -1,0 +1,241 @@
+"""How the outcomes of category-pairs trainings are decided: reference levels, measures, and the tables of verdicts.
+
+Systems P and C cannot overfit, as they see no text twice. docs/outcomes.md states the rules. Axes: N category, B text,
+K predicted position, L lane, P probe.
+"""
+
+from functools import reduce
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import grad_and_value
+
+from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
+from attnsweep.workloads.engine.contract import Batch, Evidence
+from attnsweep.workloads.engine.functional import one_lane
+
+MATCHED = ("mean", "cur", "prev", "additive")
+"""The predictors with which a training's answers are compared (docs/outcomes.md)."""
+LEVELS = ("zero", *MATCHED, "unordered")
+
+_SOLVED_SHARE = 1e-2
+"""A training is solved if its loss is below this share of Var Y (docs/outcomes.md)."""
+
+
+def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
+    """Returns each reference predictor's answers as a table (N, N): previous category (row), current category
+    (column).
+    """
+    grand = target_NN.mean()
+    prev = target_NN.mean(1, keepdim=True)
+    cur = target_NN.mean(0, keepdim=True)
+    zero = target_NN.new_zeros(())
+    answers = {"zero": zero, "mean": grand, "cur": cur, "prev": prev, "additive": prev + cur - grand}
+    answers["unordered"] = (target_NN + target_NN.T) / 2
+    return {name: answer.expand_as(target_NN) for name, answer in answers.items()}
+
+
+def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
+    """Returns the mean squared errors of the reference predictors, and the level `solved`, 1% of Var Y."""
+    levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
+    return levels | {"solved": _SOLVED_SHARE * levels["mean"]}
+
+
+def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
+    """Computes the metrics of one training from its answers (B, K) to held-out texts (B, M): scalars by name.
+
+    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in units of Var Y,
+    when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample,
+    two more on that sample: `train_mse`, the error without a flavour's added loss, and `train_grad_norm`, the gradient
+    norm of the training loss (on held-out texts the gradient does not vanish where training stops).
+    """
+    text_BM, answer_BK = batch["text"], batch["answer"]
+    variance = (model.target_NN - model.target_NN.mean()).square().mean()
+    references = reference_predictors(model.target_NN)
+    previous_BK, current_BK = text_BM[:, :-1], text_BM[:, 1:]
+    measures = {
+        f"match_{name}": (answer_BK - references[name][previous_BK, current_BK]).square().mean() / variance
+        for name in MATCHED
+    }
+    measures["ablation"] = (answer_BK - model.predict_unattended(text_BM)).square().mean() / variance
+    measures["attention_product"] = reduce(torch.mul, map(_norm, model.factors()))
+    if model.has_sample:
+        measures |= _train_measures(model, batch)
+    return measures
+
+
+def _train_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
+    if "train_loss" in batch:
+        error = batch["train_loss"] - model.leaning_loss()
+        return {"train_mse": error, "train_grad_norm": batch["train_grad_norm"]}
+
+    def loss_and_error(module: nn.Module, _: Batch) -> tuple[Tensor, Tensor]:
+        full_model = cast(FullModel, module)
+        error = full_model.mean_squared_error(full_model.text_BM)
+        return error + full_model.leaning_loss(), error
+
+    loss = one_lane(model, loss_and_error)
+    gradients, (_, error) = grad_and_value(loss, has_aux=True)(dict(model.named_parameters()), {}, {})
+    squares = torch.stack([gradient.square().sum() for gradient in gradients.values()])
+    return {"train_mse": error, "train_grad_norm": squares.sum().sqrt()}
+
+
+def _norm(matrix: Tensor) -> Tensor:
+    return matrix.square().sum().sqrt()
+
+
+def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
+    level = evidence.metrics["eval_loss"]
+    if "valley" not in evidence.levels:
+        return np.zeros_like(level, dtype=np.bool_)
+    opposed = np.sign(evidence.metrics["alpha"]) * np.sign(evidence.metrics["beta"]) < 0
+    below = level < 1 / parameters.n_categories
+    return np.asarray(opposed & below & (level > evidence.levels["valley"][:, None]))
+
+
+def _is_still(_: object, evidence: Evidence) -> NDArray[np.bool_]:
+    return outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
+
+
+_BELOW_ZERO = "a flat curve below the zero level: the predictor uses part of the input"
+
+REDUCED = VerdictTable(
+    (
+        Rule.diverged(looks="the curve shoots up within a few steps; large `init_sigma` x `learning_rate`"),
+        Rule.solved(
+            "level < `loss_level`: 0.05 (1 - 1/N)/M for system P, 0.01 under softmax, 0.01 Var Y for system C",
+            "the curve falls in steps, from plateau to plateau, then to 0",
+        ),
+        Rule(
+            outcome="runaway",
+            details=("valley",),
+            when=_in_valley,
+            says="system P without softmax: alpha beta < 0, level < 1/N, level > (1 - 1/N)/M",
+            looks="the level creeps down towards (1 - 1/N)/M while the norms of q and v grow",
+        ),
+        AtLevel(
+            outcome="degenerate_zero",
+            level="zero",
+            when=_is_still,
+            says="that of the predictor 0",
+            also=f"gamma < {outcomes.STATIONARY_GAMMA:g}",
+            looks="a flat curve at the loss of predicting 0",
+        ),
+        AtLevel(outcome="marginal", level="mean", says="that of the mean category", looks=_BELOW_ZERO),
+        AtLevel(
+            outcome="marginal", level="centred_shift", says="that of the centred shift, a saddle", looks=_BELOW_ZERO
+        ),
+        AtLevel(
+            outcome="marginal", level="marginal", says="that of E[Y given the current category]", looks=_BELOW_ZERO
+        ),
+        Rule.moving(),
+    )
+)
+
+
+DEAD_PRODUCT = 0.1
+"""Without softmax, attention is dead if |k| |q| |v| is below this."""
+DEAD_ABLATION = 1e-3
+"""Attention is dead if replacing its output by 0 changes the answers by less than this share of Var Y."""
+MATCHES = 0.03
+"""A training matches a reference predictor if its answers differ from it by less than this share of Var Y."""
+OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
+"""Overfit: train error below 0.5 times the test error, test error above 0.05 Var Y, train error below 0.7 Var Y."""
+
+
+def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
+    """Returns where ablating attention does not change the answers, (L, P) bool. Small k and q are no sign of that:
+    under softmax they make attention uniform, not absent.
+    """
+    unread = evidence.metrics["ablation"] < DEAD_ABLATION
+    if parameters.attention_activation == "softmax":
+        return unread
+    return unread | (evidence.metrics["attention_product"] < DEAD_PRODUCT)
+
+
+def _gamma(evidence: Evidence) -> NDArray[np.float64]:
+    """Returns the relative gradient |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On
+    held-out texts, the gradient's sampling noise would hide a zero of the training loss.
+    """
+    if "train_grad_norm" not in evidence.metrics:
+        return outcomes.gamma(evidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = evidence.metrics["train_grad_norm"] * evidence.metrics["param_norm"]
+        return np.asarray(scaled / evidence.metrics["loss"])
+
+
+def _train_error(evidence: Evidence) -> NDArray[np.float64]:
+    return evidence.metrics.get("train_mse", evidence.metrics["loss"])
+
+
+def _diverged(_: object, evidence: Evidence) -> NDArray[np.bool_]:
+    zero = evidence.levels["zero"]
+    return outcomes.has_diverged(evidence.metrics["eval_loss"], zero) | outcomes.has_diverged(
+        _train_error(evidence), zero
+    )
+
+
+def _overfit(_: object, evidence: Evidence) -> NDArray[np.bool_]:
+    test, train, variance = evidence.metrics["eval_loss"], _train_error(evidence), evidence.levels["mean"][:, None]
+    return (train < OVERFIT_GAP * test) & (test > OVERFIT_TEST * variance) & (train < OVERFIT_TRAIN * variance)
+
+
+def _at_zero(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
+    return (_gamma(evidence) < outcomes.STATIONARY_GAMMA) & is_dead(parameters, evidence)
+
+
+def _matches(evidence: Evidence) -> NDArray[np.float64]:
+    return np.stack([evidence.metrics[f"match_{name}"] for name in MATCHED], axis=2)
+
+
+def _nearest(evidence: Evidence) -> NDArray[np.str_]:
+    matches_LPF = _matches(evidence)
+    nearest: NDArray[np.str_] = np.array(MATCHED)[np.argmin(np.nan_to_num(matches_LPF, nan=np.inf), axis=2)]
+    return nearest
+
+
+def _is_matched(_: object, evidence: Evidence) -> NDArray[np.bool_]:
+    matched: NDArray[np.bool_] = _matches(evidence).min(axis=2) < MATCHES
+    return matched
+
+
+FULL = VerdictTable(
+    (
+        Rule(
+            outcome="diverged",
+            when=_diverged,
+            says=f"loss not finite, or test or training loss > {outcomes.DIVERGED_FACTOR:g} E Y^2 and above its own "
+            "start",
+        ),
+        Rule.solved("test loss < 0.01 Var Y"),
+        Rule(
+            outcome="overfit",
+            when=_overfit,
+            says=f"training loss < {OVERFIT_GAP} test loss, test loss > {OVERFIT_TEST} Var Y, training loss < "
+            f"{OVERFIT_TRAIN} Var Y",
+        ),
+        Rule(
+            outcome="degenerate_zero",
+            details=MATCHED,
+            which=_nearest,
+            when=_at_zero,
+            says=f"gamma < {outcomes.STATIONARY_GAMMA:g}, and attention is dead: removing it moves the answers by less "
+            f"than {DEAD_ABLATION} Var Y, or (without softmax) the product of the norms of k, q and v is below "
+            f"{DEAD_PRODUCT}; the detail is the nearest f",
+        ),
+        Rule(
+            outcome="marginal",
+            details=MATCHED,
+            which=_nearest,
+            when=_is_matched,
+            says=f"the smallest D_f is below {MATCHES}; the detail is the nearest f",
+        ),
+        Rule.moving(),
+    )
+)

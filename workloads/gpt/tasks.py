@@ -1,0 +1,367 @@
+"""The tasks on which a GPT can be trained: sequences, their distributions ("laws"), and losses of reference predictors.
+
+Axes: L lane, B sequence, T token, V word (current token or target), P previous token, or pair of tokens (previous,
+current), N token of a part of a text.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from attnsweep.workloads.diagnostics.ngrams import CountedLaws
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.gpt.text import read_text
+
+Laws = dict[str, Tensor]
+"""The tensors that define the distributions of the sequences of L trainings: (L, ...) by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Sequences of tokens, with the target that is to be predicted at each token.
+
+    Attributes:
+        token_LBT, target_LBT: int64, below V.
+        counts_LBT: bool, whether the prediction at each token counts in the loss.
+    """
+
+    token_LBT: Tensor
+    target_LBT: Tensor
+    counts_LBT: Tensor
+
+
+class Task(ABC):
+    """A distribution of token sequences for each training, drawn from the training's own random streams.
+
+    Attributes:
+        name: The value of the parameter `task`.
+        least_words, most_words: The smallest and the largest vocabulary.
+    """
+
+    name: ClassVar[str]
+    least_words: ClassVar[int] = 2
+    most_words: ClassVar[int] = 64
+
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        """Checks that the sizes fit the task, and that no corpus is given to a task that reads none.
+
+        Raises:
+            SpecError: If a size does not fit, or a corpus is missing or not read.
+        """
+        del n_tokens
+        if corpus is not None:
+            raise SpecError(
+                "corpus",
+                given=corpus,
+                expected=f"corpus=null with task={self.name}",
+                fix="remove corpus, or set task=text",
+            )
+        if n_words > self.most_words:
+            most = f"at most {self.most_words} words with task={self.name}"
+            raise SpecError("n_words", given=n_words, expected=most, fix="lower n_words")
+        if n_words < self.least_words:
+            least = f"at least {self.least_words} words with task={self.name}"
+            reason = "because with fewer words some drawn tasks are trivial"
+            raise SpecError("n_words", given=n_words, expected=f"{least}, {reason}", fix="raise n_words")
+
+    def least_contrast(self, n_judged: int) -> float:
+        """Returns the smallest `chain_contrast` with which a loss over `n_judged` tokens can tell solved trainings from
+        others.
+        """
+        del n_judged
+        return 0.0
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
+        """Draws what the sequence distributions of L trainings differ in, tensors by name; empty if all are alike.
+
+        Args:
+            streams: The random streams of the L trainings.
+            n_words: V.
+            contrast_L: The parameter `chain_contrast`, float64.
+            corpus: The file of a prepared text, if the task reads one.
+        """
+        del streams, n_words, contrast_L, corpus
+        return {}
+
+    @abstractmethod
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        """Draws the sequences of a training step, or held-out ones.
+
+        Args:
+            streams: The random streams of the L trainings.
+            name: The name of the stream: `batch` for training data, another name for held-out data.
+            laws: The distributions that `laws` returned.
+            n_words: V.
+            shape: B and T.
+            step: The optimizer step.
+        """
+
+    @abstractmethod
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        """Returns -log p of the targets under each reference predictor, (L, B, T) float64 by name.
+
+        Values at tokens that do not count have no meaning. The predictors are `constant`, the best that does not depend
+        on the input; `current`, the best that depends on the current token alone; `optimum`, the best of all, NaN if it
+        is not known; and in `induction` also `context`.
+        """
+
+    def needs_previous(self, drawn: Sequences) -> Tensor:
+        """Returns the tokens at which the task needs a previous-token head, and scores it there, (L, B, T) bool."""
+        return drawn.counts_LBT
+
+
+class BigramTable(Task):
+    """Independent uniform tokens, with the targets y_i = table(x_(i-1), x_i) of a random table per training. Models
+    must attend to the previous token.
+    """
+
+    name = "bigram_table"
+    # A drawn table whose targets depend on the current token alone leaves nothing to solve. With 2 words this is one
+    # table in four, with 3 one in 729, with 4 one in 17 million.
+    least_words = 4
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
+        """Draws `table` (L, P, V) int64: the target for each pair of previous and current token."""
+        del contrast_L, corpus
+        return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        token_LBT = streams.integers(name, shape, n_words, step)
+        pair_LN = (token_LBT.roll(1, -1) * n_words + token_LBT).flatten(1)
+        target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
+        # The first token of a sequence does not count, because no token precedes it.
+        return Sequences(token_LBT, target_LBT, _is_after_first(token_LBT))
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        current_LVV = one_hot(laws["table"], n_words).double().mean(1)
+        index_LBT = drawn.token_LBT * n_words + drawn.target_LBT
+        return {
+            "constant": _nats(current_LVV.mean(1), drawn.target_LBT),
+            "current": _nats(current_LVV.flatten(1), index_LBT),
+            "optimum": torch.zeros_like(index_LBT, dtype=torch.float64),
+        }
+
+
+_DEVIATIONS = 10.0
+"""The least contrast of `order_2_chain` is this number over the square root of the number of tokens."""
+
+
+class Order2Chain(Task):
+    """A stationary Markov chain of order 2: p(y | x_(i-1), x_i) = softmax(contrast z), with z ~ N(0, 1) drawn per
+    training. The next token depends on the last two tokens.
+    """
+
+    name = "order_2_chain"
+    least_words = 4  # As in `BigramTable`.
+    most_words = 16  # The stationary distribution is found by solving a linear system of V^2 unknowns.
+
+    def least_contrast(self, n_judged: int) -> float:
+        """Returns the smallest contrast with which noise does not decide the outcome, rounded up to two digits.
+
+        The best predictor that sees the current token alone is worse than the optimum by about
+        contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the
+        mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n), the
+        two were told apart in all of 300 chains of 4 and of 8 words.
+        """
+        return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
+        """Draws the transition probabilities `next` (L, P, V) float64, and computes `pair` (L, P), the stationary
+        distribution of pairs.
+        """
+        del corpus
+        logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
+        next_LPV = logits_LPV.softmax(-1)
+        return {"next": next_LPV, "pair": _stationary(next_LPV)}
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        B, T = shape
+        uniform_LTB = streams.uniform(name, (T, B), step)
+        next_cdf_LPV = laws["next"].cumsum(-1)[..., :-1].contiguous()
+        pair_cdf_LP = laws["pair"].cumsum(-1)[..., :-1].contiguous()
+        pair_LB = torch.searchsorted(pair_cdf_LP, uniform_LTB[:, 0].contiguous(), right=True)
+        tokens = [pair_LB // n_words, pair_LB % n_words]
+        for t in range(1, T):
+            cdf_LBV = next_cdf_LPV.gather(1, pair_LB.unsqueeze(-1).expand(-1, -1, next_cdf_LPV.shape[-1]))
+            tokens.append((uniform_LTB[:, t].unsqueeze(-1) >= cdf_LBV).sum(-1))
+            pair_LB = tokens[-2] * n_words + tokens[-1]
+        text_LBT = torch.stack(tokens, -1)
+        token_LBT = text_LBT[..., :-1]
+        return Sequences(token_LBT, text_LBT[..., 1:], _is_after_first(token_LBT))
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        V = n_words
+        joint_LVV = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V)).sum(1)
+        current_LVV = joint_LVV / joint_LVV.sum(-1, keepdim=True)
+        marginal_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
+        pair_LBT = drawn.token_LBT.roll(1, -1) * V + drawn.token_LBT
+        return {
+            "constant": _nats(marginal_LV, drawn.target_LBT),
+            "current": _nats(current_LVV.flatten(1), drawn.token_LBT * V + drawn.target_LBT),
+            "optimum": _nats(laws["next"].flatten(1), pair_LBT * V + drawn.target_LBT),
+        }
+
+
+def _stationary(next_LPV: Tensor) -> Tensor:
+    """Returns the stationary distribution of token pairs, (L, P): the p with p (1 - M + E) = 1, where E is all ones."""
+    L, P, V = next_LPV.shape
+    pair_P = torch.arange(P, device=next_LPV.device)
+    step_LPP = next_LPV.new_zeros(L, P, P)
+    place_PV = (pair_P % V).unsqueeze(1) * V + pair_P[:V]
+    step_LPP.scatter_(2, place_PV.expand(L, P, V), next_LPV)
+    system = torch.eye(P, dtype=next_LPV.dtype, device=next_LPV.device) - step_LPP + 1.0
+    pair_LP: Tensor = torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
+    return pair_LP
+
+
+_SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
+"""A segment has between 1/4 and 1/2 of the sequence's tokens: the divisors for the shortest and the longest segment."""
+
+
+class Induction(Task):
+    """Sequences that repeat a random segment of different tokens, so that the second round follows from the first.
+
+    The segment's length is drawn for each sequence. Therefore no fixed offset finds the token to copy. One head can
+    attend to the previous token and write it to each token. A second head, an induction head, then finds the token
+    whose predecessor equals the current token, and copies it (Olsson et al. 2022).
+    """
+
+    name = "induction"
+
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        super().check(n_words, n_tokens, corpus)
+        if n_tokens < 2 * _SHORTEST_SHARE:
+            least = f"at least {2 * _SHORTEST_SHARE} tokens with task=induction"
+            raise SpecError("n_tokens", given=n_tokens, expected=least, fix="raise n_tokens")
+        if n_words < n_tokens // _LONGEST_SHARE:
+            raise SpecError(
+                "n_words",
+                given=n_words,
+                expected=f"at least {n_tokens // _LONGEST_SHARE} words with task=induction, because the tokens of a"
+                " segment all differ",
+                fix="raise n_words, or lower n_tokens",
+            )
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        del laws
+        B, T = shape
+        shortest, longest = T // _SHORTEST_SHARE, T // _LONGEST_SHARE
+        word_LBV = streams.uniform(f"{name}/segment", (B, n_words), step).argsort(-1)
+        length_LB1 = shortest + streams.integers(f"{name}/length", (B, 1), longest - shortest + 1, step)
+        position_T = torch.arange(T + 1, device=word_LBV.device)
+        text_LBT = word_LBV.gather(-1, position_T % length_LB1)
+        return Sequences(text_LBT[..., :-1], text_LBT[..., 1:], position_T[:-1] >= length_LB1)
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        """Returns -log p of the targets under each reference predictor. The predictor `context` is uniform over the
+        segment's tokens except the current one, and ignores their order.
+        """
+        del laws
+        # Predictions count from the end of the segment on, so the tokens that do not count are the segment.
+        length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
+        zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
+        return {
+            "constant": zeros + math.log(n_words),
+            "current": zeros + math.log(n_words - 1),
+            "context": zeros + (length_LB1 - 1.0).log(),
+            "optimum": zeros,
+        }
+
+    def needs_previous(self, drawn: Sequences) -> Tensor:
+        """Returns the tokens of the segment's first round, where a previous-token head writes what induction heads
+        read.
+        """
+        return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
+
+
+class OwnText(Task):
+    """Excerpts of the user's text at random places, from the training part for steps and else from the held-out part.
+
+    The reference predictors are counted on the training part. The entropy of a text is not known, so there is no
+    optimum.
+    """
+
+    name = "text"
+
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        del n_words
+        if corpus is None:
+            raise SpecError(
+                "corpus",
+                given=corpus,
+                expected="the path of a text corpus, which task=text needs",
+                fix="prepare a corpus with: attnsweep prepare-corpus FILE --unit characters --out TEXT.parquet",
+            )
+        text = read_text(corpus)
+        least = min(len(text.train), len(text.held_out))
+        if n_tokens >= least:
+            raise SpecError(
+                "n_tokens",
+                given=n_tokens,
+                expected=f"fewer than {least} tokens, the length of the smaller part of {corpus}",
+                fix="lower n_tokens, or give a longer text",
+            )
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
+        """Returns the text's parts `train` and `held_out`, (N,) int64 each, which all lanes share."""
+        del streams, n_words
+        assert corpus is not None, "refused by `check`"
+        text = read_text(corpus)
+        parts = {"train": text.train, "held_out": text.held_out}
+        return {name: torch.from_numpy(part_N).to(contrast_L.device) for name, part_N in parts.items()}
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        del n_words
+        B, T = shape
+        part_N = laws["train" if name == "batch" else "held_out"]
+        first_LB1 = streams.integers(name, (B, 1), len(part_N) - T, step)
+        window_LBT = part_N[first_LB1 + torch.arange(T + 1, device=part_N.device)]
+        token_LBT = window_LBT[..., :-1]
+        return Sequences(token_LBT, window_LBT[..., 1:], torch.ones_like(token_LBT, dtype=torch.bool))
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        train_N, token_LBT, target_LBT = (
+            tokens.numpy(force=True) for tokens in (laws["train"], drawn.token_LBT, drawn.target_LBT)
+        )
+        counted = CountedLaws(train_N[:-1], train_N[1:], n_words)
+        arrays = {
+            "constant": counted.unigram_nats(target_LBT),
+            "current": counted.bigram_nats(token_LBT, target_LBT),
+            "optimum": np.full(token_LBT.shape, np.nan),
+        }
+        return {name: torch.from_numpy(nats).to(drawn.token_LBT.device) for name, nats in arrays.items()}
+
+
+def _is_after_first(token_LBT: Tensor) -> Tensor:
+    """Returns a mask of all tokens but the first of each sequence, (L, B, T) bool."""
+    return (torch.arange(token_LBT.shape[-1], device=token_LBT.device) > 0).expand(token_LBT.shape)
+
+
+def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
+    """Looks up -log p, (L, B, T), for indices (L, B, T) into the probabilities (L, N)."""
+    log_p = law_LN.log().gather(1, index_LBT.flatten(1))
+    return -log_p.view(index_LBT.shape)
+
+
+TASKS: Mapping[str, Task] = MappingProxyType(
+    {task.name: task for task in (BigramTable(), Order2Chain(), Induction(), OwnText())}
+)
