@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from attnsweep.orchestrator.ledger.compaction import merge, merge_alike
 from attnsweep.orchestrator.ledger.fragments import TABLES, counting_names, fragment_names, open_files, open_snapshot
-from attnsweep.orchestrator.ledger.thinning import n_staying
+from attnsweep.orchestrator.ledger.schema import n_staying
 from attnsweep.orchestrator.storage.place import ASIDE, CHECKPOINTS, Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnsweep.orchestrator.ledger.reader import Ledger, ask_all
-from attnsweep.orchestrator.ledger.sql import identifier
+from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.storage.output_file import writing_file
 from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.workloads.errors import UserError

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, outcomes_in
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, literal
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.vocabulary import Outcome, with_own
+from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES, Outcome, with_own
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
@@ -180,3 +179,22 @@ def _trials_view(columns: Sequence[str]) -> str:
     """
     parameters = (_CONSTANT.format(name=identifier(name)) for name in columns if name.startswith("param_"))
     return _TRIALS.format(parameters="".join(parameters), is_judged=IS_JUDGED)
+
+
+IS_JUDGED = f"outcome not in {UNJUDGED_OUTCOMES}"
+"""The SQL condition for judged trainings. Nobody knows how a failed or pruned training would have ended."""
+
+
+def identifier(name: str) -> str:
+    """Quotes a name, such as a column's, for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def param_column(name: str) -> str:
+    """Returns the quoted name of a parameter's column."""
+    return identifier(f"param_{name}")
+
+
+def literal(text: str | None) -> str:
+    """Quotes a text for SQL; returns NULL for `None`."""
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"

@@ -14,11 +14,9 @@ from tempfile import TemporaryFile
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.owner import Owner, taken
+from attnsweep.orchestrator.storage.errors import StoreError, is_damage, reading, unreadable
+from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
-from attnsweep.orchestrator.storage.reading import is_damage, reading, unreadable
 from attnsweep.workloads.errors import UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from attnsweep.orchestrator.storage.errors import is_fault, unreadable
 from attnsweep.orchestrator.storage.local import sync
-from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError
 
 

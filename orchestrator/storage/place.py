@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
 
 ASIDE = "set_aside"
 """Folder of files that are no longer read. The user may delete them."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from attnsweep.orchestrator.storage.lease import LEASE_FILE, ObjectLock, Versioned
+from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock, Versioned
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
 

@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from obstore.store import S3Store
 
 from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError
-from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS
 
 if TYPE_CHECKING:
     from obstore.store import S3Config

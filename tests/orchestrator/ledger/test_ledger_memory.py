@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import ctypes
 from threading import Barrier, Thread
-from attnsweep.orchestrator.ledger.memory import share_freed_memory
+from attnsweep.orchestrator.ledger.writer import share_freed_memory
 
 share_freed_memory()
 met = Barrier(4)

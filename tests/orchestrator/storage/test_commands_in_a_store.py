@@ -11,8 +11,8 @@ import pytest
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.report.page import VectorReport
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
+from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower

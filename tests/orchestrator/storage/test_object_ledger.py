@@ -19,10 +19,10 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger import compaction
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage import owner
+from attnsweep.orchestrator.storage import locks as owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sources import CutShortError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.storage.place_names import new_directory
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
 

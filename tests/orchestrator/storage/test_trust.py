@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.storage import trust as trust_module
-from attnsweep.orchestrator.storage.trust import is_trusted, trust
+from attnsweep.orchestrator.storage import user_state as trust_module
+from attnsweep.orchestrator.storage.user_state import is_trusted, trust
 
 MINE, OTHERS = {"a.py": "1"}, {"a.py": "2"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.storage.provenance import current_provenance
+from attnsweep.orchestrator.storage.environment import current_provenance
 from attnsweep.orchestrator.training.cluster import _keep_token_elsewhere
 
 IN_COMMANDS = """
