@@ -141,12 +141,8 @@ class Snapshot:
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory holds a sweep. A directory with `sweep.json` alone, left by a run that was killed at its
-    start, counts too.
-
-    Raises:
-        UserError: If the directory holds none.
-    """
+    """Raises UserError if a directory holds no sweep. A directory with `sweep.json` alone, left by a run that was
+    killed at its start, holds one."""
     # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 

@@ -219,11 +219,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Raises an error if a training is in more than one fragment; called before fragments are merged.
-
-    Raises:
-        UserError: If a training is in several fragments.
-    """
+    """Raises UserError if a training is in more than one fragment; called before fragments are merged."""
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",

@@ -72,12 +72,8 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Checks that this process still is the only writer of the sweep. Call it before anything is written outside
-        the ledger.
-
-        Raises:
-            UserError: If another process has taken the lock.
-        """
+        """Raises UserError if another process has taken the lock. Call it before anything is written outside the
+        ledger."""
         self._lock.confirm()
 
     def commit(

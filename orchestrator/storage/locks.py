@@ -155,11 +155,7 @@ class ObjectLock:
 
     def confirm(self) -> None:
         """Checks that the lease lasts for at least half its duration from now, and else renews it, even if it has
-        expired. Fails if another process has taken it.
-
-        Raises:
-            LostLeaseError: If another process has taken it.
-        """
+        expired. Raises LostLeaseError if another process has taken it."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
                 self._renew()

@@ -142,15 +142,12 @@ def new_directory(name: str, given: str | None = None) -> str:
 
 
 def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
-    """Raises an error for a path inside the folder of a Ray session.
+    """Raises UserError for a path inside the folder of a Ray session.
 
     Args:
         path: Where results would be kept.
         subject: The option or variable that determines the path.
         fix: What the user can give instead.
-
-    Raises:
-        UserError: If a folder on the path belongs to a Ray session.
     """
     # A path that cannot be resolved is checked as it is; the command that uses the path refuses it.
     with suppress(OSError, RuntimeError, ValueError):

@@ -94,7 +94,7 @@ class RecordFile(Generic[R]):
     def write_passing(self, place: Place, record: R) -> None:
         """Replaces a record on which no result depends. A failure is ignored."""
         with suppress(StoreError):
-            place.put_passing_text(self.name, self.text(record))
+            place.put_text(self.name, self.text(record), durable=False)
 
     def text(self, record: R) -> str:
         """Returns the record as the text of its file."""

@@ -49,14 +49,11 @@ def source_file(sweep: str) -> str:
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
-    """Raises an error if trials of several sweeps, which are read as one, would get the same number.
+    """Raises UserError if trials of several sweeps, which are read as one, would get the same number.
 
     Args:
         places: The sweeps.
         last_trials: The highest trial number of each sweep. For the last sweep it is not limited.
-
-    Raises:
-        UserError: If two trials would get the same number.
     """
     if len(places) > _MOST_SWEEPS:
         raise UserError(
@@ -76,11 +73,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises an error that says that these sweeps have not been merged into the directory completely.
-
-    Raises:
-        CutShortError: Always.
-    """
+    """Raises CutShortError, which says that these sweeps have not been merged into the directory completely."""
     arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
@@ -91,14 +84,11 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Raises an error for a merged directory, in commands that train, replay or log a sweep.
+    """Raises UserError for a merged directory, in commands that train, replay or log a sweep.
 
     Args:
         place: The directory.
         sources: The sweeps that were merged into the directory; empty for a sweep that was run.
-
-    Raises:
-        UserError: If the directory is a merged one.
     """
     if sources:
         raise UserError(

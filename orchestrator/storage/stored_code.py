@@ -72,11 +72,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def check_trusted(code: UserCode | None, where: object) -> None:
-    """Raises an error for user code that this user does not trust.
-
-    Raises:
-        UserError: With the names of its files.
-    """
+    """Raises UserError, with the names of the files, for user code that this user does not trust."""
     if code is not None and not is_trusted(code.sha256):
         files = ", ".join(code.texts)
         raise UserError(
@@ -178,11 +174,8 @@ def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
 
 
 def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> None:
-    """Raises an error if a file outside the sweep, such as a corpus, has changed since the sweep began.
-
-    Raises:
-        UserError: If a file is missing or has changed.
-    """
+    """Raises UserError if a file outside the sweep, such as a corpus, is missing or has changed since the sweep
+    began."""
     digests = sha256_of_files(pinned)
     for path, sha256 in directory.files.items():
         if digests.get(path) != sha256:

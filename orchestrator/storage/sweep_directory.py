@@ -313,11 +313,7 @@ def base_file(name: str) -> str:
 
 
 def _check_readable(directory: SweepDirectory) -> None:
-    """Raises an error, before anything is written, if a record could not be read back.
-
-    Raises:
-        SpecError: If the record cannot be read back.
-    """
+    """Raises SpecError, before anything is written, if a record could not be read back."""
     try:
         _RECORD.parse(directory.text())
     except ValueError as error:
