@@ -131,6 +131,6 @@ FAULTS_OF_STORAGE = (
         "orchestrator/cli/main.py",
         "    name_unknown_user()\n",
         "",
-        ("tests/orchestrator/storage/test_unknown_user.py",),
+        ("tests/orchestrator/storage/test_user_state.py",),
     ),
 )
