@@ -28,9 +28,9 @@ from attnsweep.reproduction.studies import (
     fork_decided,
     gpt,
     metric,
+    mission_pairs,
     positions,
     precision,
-    promoted,
     translators,
 )
 from attnsweep.reproduction.trained import one_thread, swept
@@ -121,7 +121,7 @@ def _compared(function: str) -> Callable[[SweepDirectory, Path], Numbers]:
 
 
 def _promoted(sweep: SweepDirectory, directory: Path) -> Numbers:
-    return numbers_of(promoted.compare(sweep, directory, Console(stderr=True)))
+    return numbers_of(mission_pairs.compare_promoted(sweep, directory, Console(stderr=True)))
 
 
 _REPRODUCED = {item.name: (item.sweep, _compared(item.function)) for item in REPRODUCTIONS if item.sweep}
