@@ -141,7 +141,7 @@ def driven(
     from attnsweep.orchestrator.running.progress import ProgressDisplay
     from attnsweep.orchestrator.running.session import _SHOW_SECONDS_PER_TRAINER, _show_progress
     from attnsweep.orchestrator.running.study import Study
-    from attnsweep.orchestrator.storage.progress import Beacon
+    from attnsweep.orchestrator.storage.run_records import Beacon
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.tracking.processes import end_idle_processes
     from attnsweep.orchestrator.tracking.projection import Projection

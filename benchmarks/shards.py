@@ -80,7 +80,7 @@ def count_requests() -> dict[str, Any]:
     from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS
     from attnsweep.orchestrator.ledger.reader import Ledger
     from attnsweep.orchestrator.running.study import Study
-    from attnsweep.orchestrator.storage.progress import Beacon
+    from attnsweep.orchestrator.storage.run_records import Beacon
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     rows = []

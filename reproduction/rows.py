@@ -9,7 +9,7 @@ value for each bound: the lowest possible value for the lower bound, the highest
 quantiles of means with random weights, as in Rubin's bootstrap. For values that are only 0 or 1 this is Clopper and
 Pearson's exact interval.
 
-In simulation (`tests/reproduction/test_bounded.py`: accuracies on 100 strings, a share of 0 to 1 of the seeds near 1
+In simulation (`tests/reproduction/test_rows.py`: accuracies on 100 strings, a share of 0 to 1 of the seeds near 1
 and the others near one half) the interval covers the mean in 97 to 100% of cases for 20 and for 100 seeds; Student's
 does in 25 to 96%.
 

@@ -29,7 +29,7 @@ def new_workload(
     ],
 ) -> None:
     """Write NAME.py, a small example workload with attention and a sweep of it, and print what to do next."""
-    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+    from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
 
     typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
     commands = next_commands(name)
@@ -132,32 +132,24 @@ def prepare_corpus(
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus: for `translation` from parallel text; with --unit, for `gpt` from one column of text."""
-    from attnsweep.orchestrator.tools.prepare_corpus.pairs import Preparation, prepare_file
-    from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
-    from attnsweep.orchestrator.tools.prepare_corpus.text import PreparedText, TextSettings, prepare_text
+    from attnsweep.orchestrator.tools.prepare_corpus.pairs import prepare_pairs
+    from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
+    from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
 
     _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
-    preparation: Preparation | PreparedText
-    if unit is not None:
-        text_settings = TextSettings(
-            unit=unit,
-            min_frequency=min_frequency,
-            longest=longest,
-            held_out=held_out,
-            lowercase=lowercase,
-            seed=seed,
-        )
-        preparation = prepare_text(file, out, column, text_settings)
+    settings = PreparationSettings(
+        unit=unit or "words",
+        min_frequency=min_frequency,
+        longest=_LONGEST if longest is None and unit is None else longest,
+        held_out=held_out,
+        lowercase=lowercase,
+        seed=seed,
+    )
+    if unit is None:
+        prepared = prepare_pairs(file, out, source, target, settings)
     else:
-        settings = PreparationSettings(
-            min_frequency=min_frequency,
-            longest=_LONGEST if longest is None else longest,
-            held_out=held_out,
-            lowercase=lowercase,
-            seed=seed,
-        )
-        preparation = prepare_file(file, out, source, target, settings)
-    answer(preparation.print, preparation.to_json, as_json=as_json, on_stderr=True)
+        prepared = prepare_text(file, out, column, settings)
+    answer(prepared.print, prepared.to_json, as_json=as_json, on_stderr=True)
 
 
 def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:

@@ -31,7 +31,7 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the training neither failed nor was pruned: the condition of `ledger.sql.IS_JUDGED`."""
+        """Whether the training neither failed nor was pruned: the condition of `ledger.views.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
+from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Pool, Raised, Trained
 from attnsweep.orchestrator.training.tasks import Shape, Task

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
 
 ASIDE = "set_aside"
 """Folder of files that are no longer read. The user may delete them."""
@@ -26,11 +26,7 @@ class Lock(Protocol):
     """Interface of the exclusive right to write to a sweep."""
 
     def confirm(self) -> None:
-        """Checks that the lock is still held.
-
-        Raises:
-            UserError: If another process has taken it.
-        """
+        """Checks that the lock is still held. Raises UserError if another process has taken it."""
 
     def close(self) -> None:
         """Releases the lock. Idempotent."""
@@ -60,7 +56,7 @@ class Place(Protocol):
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
         """A context for reading an opened file. Errors of the disk or the store become UserErrors that name the file.
 
-        An OSError that still leaves the context means that the file is damaged: see `storage.reading`.
+        An OSError that still leaves the context means that the file is damaged: see `storage.errors`.
         """
 
     def inside(self, folder: str) -> Self:
@@ -80,12 +76,9 @@ class Place(Protocol):
     def read_text(self, name: str) -> str:
         """Returns the content of a text file. Raises OSError if it does not exist or is no file."""
 
-    def put_text(self, name: str, text: str) -> None:
+    def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
         """Writes a text file, replacing an earlier one of the same name. For the name `folder/name` the folder is made
-        too."""
-
-    def put_passing_text(self, name: str, text: str) -> None:
-        """Writes a text atomically but not durably, for texts that would be worthless after a crash."""
+        too. With `durable=False` the write is atomic only, for texts that would be worthless after a crash."""
 
     def put_new_text(self, name: str, text: str) -> None:
         """Writes a new text. Of several concurrent writers one succeeds; the others get a FileExistsError."""

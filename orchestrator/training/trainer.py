@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from attnsweep.orchestrator.ledger.thinning import thinned
+from attnsweep.orchestrator.ledger.schema import thinned
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,

@@ -1,20 +1,42 @@
-"""The answers of encoders with hand-set weights to random strings. Nothing is trained: there is no sweep.
+"""Transformers with hand-set weights of Chiang & Cholak 2022: Figures 2 and 3, the flawed solution of FIRST (section
+5.2), and Propositions 2 and 3. Nothing is trained: there is no sweep.
 
 Axes: B string, N position in a string.
 """
 
+import dataclasses
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from attnsweep.reproduction.chiang.encoders import (
+    exact_first,
+    exact_parity,
+    flawed_first,
+    with_extra_layer,
+    with_layer_norm,
+)
+from attnsweep.reproduction.chiang.fig4 import frame
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import share_row, value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.formal_languages.languages import LANGUAGES, Tokens, tokenize
 
+Lengths = Mapping[str, Sequence[int]]
+"""Lengths of strings by language."""
 _ROOM = 4_000_000
 """The largest number of attention logits that are held in memory at once."""
+_EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
+_NO_SWEEP = "Nothing is trained here: no sweep."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +82,330 @@ def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Ans
     text_BN = torch.rand(n_strings, length, generator=torch.Generator().manual_seed(length)) < 0.5
     n_logits = encoder.shape.n_heads * ((length + 1) ** 2 if representation == "positions" else 16)
     logit_B = torch.cat(
-        [logits(encoder, language, part, representation) for part in torch.split(text_BN, max(_ROOM // n_logits, 1))]
+        [_logits(encoder, language, part, representation) for part in torch.split(text_BN, max(_ROOM // n_logits, 1))]
     )
     is_in_B = spec.contains(text_BN, torch.full((n_strings,), length))
     signed_B = torch.where(is_in_B, logit_B, -logit_B)
     return Answers(bits_B=softplus(-signed_B) / math.log(2.0), is_right_B=signed_B > 0)
 
 
-def logits(encoder: Encoder, language: str, text_BN: Tensor, representation: str) -> Tensor:
-    """Returns an encoder's logits (B,) for strings of one length.
-
-    Args:
-        encoder: The encoder, in double precision.
-        language: The language's name.
-        text_BN: The bits of the strings.
-        representation: `positions` or `kinds` (`tokens.tokenize`).
-    """
+def _logits(encoder: Encoder, language: str, text_BN: Tensor, representation: str) -> Tensor:
     length_B = torch.full(text_BN.shape[:1], text_BN.shape[1])
     tokens = tokenize(LANGUAGES[language], text_BN, length_B, representation)
     with torch.no_grad():
         logit_B: Tensor = encoder(Tokens(tokens.feature_BTF, tokens.log_count_BT, tokens.log_n[0]))
     return logit_B
+
+
+FIG2_LENGTHS: Lengths = {
+    "first": (*range(1, 11), *(round(10 ** (1 + step / 15)) for step in range(1, 31))),
+    "parity": (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 140, 200, 300, 500, 700, 1000),
+}
+_AUTHORS_STRINGS = 100
+"""The number of strings behind the values that the authors print."""
+_FORMS = (
+    ("no layer norm", None, "#D55E00"),
+    (r"layer norm, $\varepsilon = 10^{-5}$", 1e-5, "#009E73"),
+    (r"layer norm, $\varepsilon = 0$", 0.0, "#0072B2"),
+)
+"""The forms of an exact transformer: name, LayerNorm's epsilon and colour."""
+Found = Mapping[str, Sequence[Sequence[Answers]]]
+"""Answers by language: of each form, at each length."""
+
+
+def reproduce_fig2(
+    directory: Path, console: Console, lengths: Lengths = FIG2_LENGTHS, n_strings: int = 1000
+) -> Comparison:
+    """Computes the answers of the exact transformers to `n_strings` random strings of each of many lengths."""
+    console.print("answering random strings by the exact transformers, up to length 1,000")
+    found: dict[str, list[list[Answers]]] = {}
+    for language in lengths:
+        plain = _EXACT[language]()
+        encoders = [plain if eps is None else with_layer_norm(plain, eps) for _, eps, _ in _FORMS]
+        found[language] = [[answers(each, language, n, n_strings) for n in lengths[language]] for each in encoders]
+    return Comparison(
+        title="chiang-fig2: cross-entropy of the exact transformers by length",
+        source="Chiang & Cholak 2022, section 4, Figure 2",
+        rows=[
+            *(row for language in lengths for row in _fig2_claims(language, lengths[language], found[language])),
+            _authors_row("FIRST, no LN, n = 100: bits", exact_first(6**-0.5), 0.9947, n_strings),
+            _authors_row(
+                "FIRST, LN 1e-5, n = 100: bits", with_layer_norm(exact_first(12**-0.5), 1e-5), 0.1360, n_strings
+            ),
+        ],
+        figures=save_figure(_draw_fig2(lengths, found), directory, "chiang-fig2"),
+        notes=[
+            f"{_NO_SWEEP} c = 1 (the query is c sqrt(d) at CLS); n is the length of the string.",
+            f"{n_strings:,} random strings of each length. Intervals are of the mean over strings.",
+            "The authors' code does not multiply the query by sqrt(d). Its c = 1 is our c = 1/sqrt(6) without layer "
+            "norm and 1/sqrt(12) with it, where vectors are twice as wide. It prints means over 100 strings.",
+        ],
+    )
+
+
+def _fig2_claims(language: str, lengths: Sequence[int], by_form: Sequence[Sequence[Answers]]) -> list[ComparedValue]:
+    short, long, name = lengths[0], lengths[-1], language.upper()
+    none, small, zero = by_form
+    accuracy = min(own.accuracy for form in by_form for own in form)
+    bits = [own.mean_bits for own in zero]
+    spread, first_bits = max(bits) - min(bits), small[0].mean_bits
+    better = f"better, grows (n = {short}: {first_bits:.4f})"
+    return [
+        _bits_row(f"{name}, no LN: bits at n = {long}", none[-1], "goes to 1", above=0.99),
+        _bits_row(
+            f"{name}, LN 1e-5: bits at n = {long}", small[-1], better, above=first_bits, below=none[-1].mean_bits
+        ),
+        _bits_row(f"{name}, LN 0: bits at n = {long}", zero[-1], None),
+        value_row(f"{name}, LN 0: largest less smallest, bits", spread, "flat", agrees=spread < 1e-6),
+        value_row(f"{name}: lowest accuracy at any n", accuracy, 1.0, agrees=accuracy == 1.0),
+    ]
+
+
+def _authors_row(name: str, encoder: Encoder, published: float, n_strings: int) -> ComparedValue:
+    """Returns a row with our and the published mean for FIRST at length 100.
+
+    The two agree if they differ by no more than their sampling error and rounding allow.
+    """
+    own = answers(encoder, "first", 100, n_strings)
+    their_error = own.standard_error_bits * (n_strings / _AUTHORS_STRINGS) ** 0.5
+    largest = 1.96 * math.hypot(own.standard_error_bits, their_error) + 5e-5
+    return dataclasses.replace(_bits_row(name, own, published), agrees=abs(own.mean_bits - published) <= largest)
+
+
+def _bits_row(
+    name: str, own: Answers, published: float | str | None, above: float | None = None, below: float = np.inf
+) -> ComparedValue:
+    half = 1.96 * own.standard_error_bits
+    low, high = own.mean_bits - half, own.mean_bits + half
+    agrees = None if above is None else bool(low > above and high < below)
+    return ComparedValue(name=name, published=published, ours=own.mean_bits, low=low, high=high, agrees=agrees)
+
+
+def _draw_fig2(lengths: Lengths, found: Found) -> Figure:
+    figure = Figure(figsize=(3.0 * len(lengths) + 0.4, 2.9), layout="constrained", dpi=200)
+    panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
+    for panel, (language, own_lengths) in zip(panels, lengths.items(), strict=True):
+        frame(panel, 1.0)
+        for (name, _, colour), by_length in zip(_FORMS, found[language], strict=True):
+            bits = [own.mean_bits for own in by_length]
+            panel.plot(own_lengths, bits, color=colour, linewidth=1.4, marker="o", markersize=2, label=name)
+        panel.set_xscale("log")
+        panel.set_title(language.upper(), fontsize=9)
+        panel.set_xlabel("length $n$ of the strings", fontsize=8)
+        panel.set_ylim(0.0, 1.05)
+    panels[0].set_ylabel("cross-entropy (bits a string)", fontsize=8)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(_FORMS), frameon=False, fontsize=8)
+    return figure
+
+
+FIG3_WEIGHTS = np.linspace(0.5, 1.5, 401)
+_SURELY_RIGHT = 0.95
+"""The lower end of the 95% interval of the accuracy if all of 100 random strings are answered right."""
+_TURN_BITS = 0.5
+"""The least turn of the cross-entropy that counts: another draw of strings changes it by less."""
+
+
+def reproduce_fig3(
+    directory: Path,
+    console: Console,
+    length: int = 100,
+    weights: NDArray[np.float64] = FIG3_WEIGHTS,
+    n_strings: int = 100,
+) -> Comparison:
+    """Measures exact PARITY (LayerNorm, epsilon 0) for each value of the weight that counts 1s, and for the weight
+    1.
+    """
+    console.print("answering random strings with a counting weight that is off")
+    weights = np.union1d(weights, [1.0])
+    encoders = (with_layer_norm(exact_parity(counting=float(weight)), 0.0) for weight in weights)
+    by_weight = [answers(encoder, "parity", length, n_strings) for encoder in encoders]
+    bits, accuracy = (np.array([getattr(own, name) for own in by_weight]) for name in ("mean_bits", "accuracy"))
+    centre = int(np.searchsorted(weights, 1.0))
+    wrong = np.flatnonzero(accuracy < 1.0)
+    first, last = wrong[wrong < centre].max(initial=-1) + 1, wrong[wrong > centre].min(initial=weights.size) - 1
+    n_right, n_below = int(by_weight[centre].is_right_B.sum()), int((accuracy < 0.5).sum())
+    below = "weights at which accuracy is below 1/2"
+    return Comparison(
+        title=f"chiang-fig3: exact PARITY by its counting weight, n = {length}",
+        source="Chiang & Cholak 2022, section 4, Figure 3",
+        rows=[
+            share_row("weight 1: accuracy", n_right, n_strings, published="1", agrees_within=(_SURELY_RIGHT, 1.0)),
+            value_row("weight 1: bits", bits[centre]),
+            value_row("accuracy 1 at all weights from, to", f"{weights[first]:.4g}, {weights[last]:.4g}"),
+            _turns_row("bits", bits, _TURN_BITS),
+            _turns_row("accuracy", accuracy, 2.0 * 1.96 * math.sqrt(0.25 / n_strings)),
+            value_row(below, f"{n_below} of {weights.size}", "oscillates", agrees=n_below > 0),
+        ],
+        figures=save_figure(_draw_fig3(weights, bits, accuracy, length), directory, "chiang-fig3"),
+        notes=[
+            f"{_NO_SWEEP} The weight is W_V of layer 1, head 1 at entry (6, 2), which computes "
+            f"k/n; layer norm with epsilon 0, c = 1, {n_strings} random strings, the same at each weight.",
+            f"A turn counts if it is larger than {_TURN_BITS:g} bits, or wider than the 95% interval of an accuracy. "
+            "At least 10 turns are taken for an oscillation.",
+            "The length of the paper's figure is not known to us. At other lengths the picture is the same, narrower "
+            "for longer strings: a count is off by one half once the weight is off by about 1/n.",
+        ],
+    )
+
+
+def _turns_row(name: str, values: NDArray[np.float64], least: float) -> ComparedValue:
+    n_turns = count_turns(values, least)
+    return value_row(f"turns of the {name}", float(n_turns), "oscillates rapidly", agrees=n_turns >= 10)
+
+
+def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
+    """Counts how often a curve changes between rising and falling, where the change is at least `least`."""
+    n_turns, direction, extreme = 0, 0, float(values[0])
+    for value in values[1:]:
+        if direction == 0:
+            if abs(value - extreme) >= least:
+                direction, extreme = (1 if value > extreme else -1), float(value)
+        elif (value - extreme) * direction >= 0:
+            extreme = float(value)
+        elif abs(value - extreme) >= least:
+            n_turns, direction, extreme = n_turns + 1, -direction, float(value)
+    return n_turns
+
+
+def _draw_fig3(
+    weights: NDArray[np.float64], bits: NDArray[np.float64], accuracy: NDArray[np.float64], length: int
+) -> Figure:
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained", dpi=200)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    for panel, values, label, chance in (
+        (upper, bits, "cross-entropy (bits a string)", 1.0),
+        (lower, accuracy, "accuracy", 0.5),
+    ):
+        frame(panel, chance)
+        panel.axvline(1.0, color="#D55E00", linewidth=0.8)
+        panel.plot(weights, values, color="#0072B2", linewidth=1.0)
+        panel.set_ylabel(label, fontsize=8)
+        panel.set_ylim(bottom=0.0)
+    lower.set_xlabel(f"weight that counts the 1s (1 is right), strings of length {length}", fontsize=8)
+    lower.set_xlim(float(weights[0]), float(weights[-1]))
+    return figure
+
+
+FLAWED_LIMITS = (10.5, 100.5)
+"""The values of e^c for the strengths c: the longest string that must be right has this length."""
+FLAWED_LENGTHS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
+
+
+def reproduce_flawed_first(
+    directory: Path,
+    console: Console,
+    limits: Sequence[float] = FLAWED_LIMITS,
+    lengths: Sequence[int] = FLAWED_LENGTHS,
+    n_strings: int = 1000,
+) -> Comparison:
+    """Computes the answers of the one-layer transformer for FIRST to its hardest strings and to random ones.
+
+    The other positions of a long string outweigh the first one, so the transformer fails on long strings.
+    """
+    console.print(f"answering strings by the flawed transformer, up to length {lengths[-1]:,}")
+    rows: list[ComparedValue] = []
+    accuracies: dict[str, list[float]] = {}
+    for limit in limits:
+        name, encoder = f"e^c = {limit:g}", flawed_first(math.log(limit))
+        accuracies[name] = [answers(encoder, "first", length, n_strings).accuracy for length in lengths]
+        lengths_of_all = range(1, math.ceil(2 * limit) + 1)
+        first_wrong = next((n for n in lengths_of_all if not _hardest_are_right(encoder, n)), lengths_of_all.stop)
+        longest, expected = first_wrong - 1, math.ceil(limit) - 1
+        right = f"{name}: longest length at which 10...0 and 01...1 are right"
+        n_right, below_1 = round(accuracies[name][-1] * n_strings), (0.0, math.nextafter(1.0, 0.0))
+        at_longest = f"{name}: accuracy at {lengths[-1]:,}"
+        rows += [
+            value_row(right, longest, f"{expected} (n - 1 < e^c)", agrees=longest == expected),
+            share_row(at_longest, n_right, n_strings, published="below 1", agrees_within=below_1),
+        ]
+    scaled, name = flawed_first(1.0, "log_n_inv_sqrt_d"), "c = 1, logits times log n"
+    accuracies[name] = [answers(scaled, "first", length, n_strings).accuracy for length in lengths]
+    are_right = [_hardest_are_right(scaled, length) for length in lengths]
+    name += f": lengths of {len(lengths)} at which 10...0 and 01...1 are right"
+    rows.append(value_row(name, sum(are_right), len(lengths), agrees=all(are_right)))
+    return Comparison(
+        title="chiang-flawed-first: FIRST by one layer that fails on long strings",
+        source="Chiang & Cholak 2022, section 5.2",
+        rows=rows,
+        figures=save_figure(_draw_flawed(lengths, accuracies), directory, "chiang-flawed-first"),
+        notes=[
+            f"{_NO_SWEEP} CLS gives position 1 the weight e^c and each other position 1; "
+            "each symbol votes for itself. n counts CLS too: a string of length n - 1 has n positions.",
+            "The hardest strings are those whose other symbols all contradict the first. Random strings fail later: "
+            "their other symbols nearly cancel, and sqrt(n) of them are left over.",
+            f"{n_strings:,} random strings of each length; shares have Wilson's 95% interval.",
+            "With log n the weight is n^c. The paper proposes this for another solution (Proposition 3); it mends this "
+            "one too.",
+        ],
+    )
+
+
+def _hardest_are_right(encoder: Encoder, length: int) -> bool:
+    first_BN = torch.zeros(2, length, dtype=torch.bool)
+    first_BN[0, 0] = first_BN[1, 1:] = True
+    logit_B = _logits(encoder, "first", first_BN, "kinds")
+    return bool(logit_B[0] > 0 > logit_B[1])
+
+
+def _draw_flawed(lengths: Sequence[int], accuracies: dict[str, list[float]]) -> Figure:
+    figure = Figure(figsize=(4.4, 2.9), layout="constrained", dpi=200)
+    panel = figure.subplots()
+    panel.axhline(0.5, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+    for (name, values), colour in zip(accuracies.items(), ("#D55E00", "#009E73", "#0072B2"), strict=False):
+        panel.plot(lengths, values, color=colour, marker="o", markersize=3, linewidth=1.2, label=name)
+    framed(panel, xscale="log", xlabel="length of the string", ylabel="accuracy")
+    panel.legend(frameon=False, fontsize=7)
+    return figure
+
+
+WANTED_BITS = (0.1, 1e-3, 1e-6)
+CONFIDENCE_LENGTHS: Lengths = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}
+_LEAST_LOGIT = 0.25
+"""The least distance from 0 of the answer of FIRST at any length, with logits times log n, by proposition 3."""
+_ROUNDING = 1e-4
+"""The relative error that rounding in LayerNorm at epsilon 0 causes."""
+
+
+def reproduce_confidence(
+    directory: Path, console: Console, lengths: Lengths = CONFIDENCE_LENGTHS, n_strings: int = 20
+) -> Comparison:
+    """Builds transformers for three target cross-entropies, and measures them on strings of the given lengths."""
+    del directory
+    console.print("answering random strings by transformers that are as confident as wished")
+    rows = []
+    for language, own in lengths.items():
+        # Proposition 2: with an extra layer that erases all but the answer, LayerNorm gives the answer a fixed size.
+        for bits in WANTED_BITS:
+            most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, own, n_strings)
+            agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
+            name = f"Proposition 2, {language.upper()}: most bits at any length"
+            rows.append(value_row(name, most, bits, agrees=agrees))
+    for wanted in (None, *WANTED_BITS):
+        # Proposition 3: no string loses more bits than wanted. `None` keeps the answer's weight.
+        encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_LEAST_LOGIT))
+        if wanted is not None:
+            at_most = wanted
+            encoder.answer_weight_D1.data *= -math.log(math.expm1(wanted * math.log(2.0))) / _LEAST_LOGIT
+        most, are_right = _most_bits(encoder, "first", lengths["first"], n_strings)
+        name = f"Proposition 3, FIRST{'' if wanted is None else ', answer enlarged'}: most bits at any length"
+        rows.append(value_row(name, most, f"at most {at_most:.4g}", agrees=are_right and most <= at_most))
+    return Comparison(
+        title="chiang-confidence: cross-entropies as low as wished",
+        source="Chiang & Cholak 2022, sections 4.3 and 5.3, Propositions 2 and 3",
+        rows=rows,
+        notes=[
+            f"{_NO_SWEEP} Rows of Proposition 2 have the wanted cross-entropy as published, and "
+            "agree if the highest of any string at any length equals it (relative 1e-4) and every answer is right.",
+            "Proposition 3: the answer of FIRST is beyond 1/4 on the right side of 0, so it loses at most log2(1 + "
+            "e^-1/4) bits; a larger weight of the answer lowers this to what is wished. No LayerNorm.",
+            f"{n_strings} random strings at each of the lengths {', '.join(f'{n:,}' for n in lengths['first'])} "
+            f"(PARITY: {', '.join(map(str, lengths.get('parity', ())))}).",
+        ],
+    )
+
+
+def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
+    """Returns the largest cross-entropy of any string, in bits, and whether all answers are right."""
+    by_length = [answers(encoder, language, length, n_strings) for length in lengths]
+    return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

@@ -1,38 +1,47 @@
 """`make claims NAME=...`: measures the claims of a group again on another seed, and reports which agree.
 
 The name may be that of a claim in `docs/claims/stated`, which is then verified: docs/verify.md. Without a name, all of
-these claims are verified.
+these claims are verified, and their verdicts can be recorded.
 """
 
 import argparse
+import json
+import os
 import sys
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, said
+from attnsweep.orchestrator.running.verifying import Verified, begin, decide
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts
-from attnsweep.reproduction.claims.agreement import write_record as write_record_of_group
-from attnsweep.reproduction.claims.claim import Stated, load_claims
-from attnsweep.reproduction.claims.deciding import (
-    RECORD,
-    STATED,
-    Decided,
-    StoppedError,
-    announcement,
-    claims_of,
-    decide_all,
-    decide_one,
-    print_table,
-    read_record,
-    write_record,
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.reproduction.claims.claim import (
+    FAMILY_ERROR,
+    Measured,
+    Stated,
+    Tested,
+    effective_n,
+    load_claims,
+    verdicts,
+    write_again,
 )
 from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
-from attnsweep.search_spaces.claim import Claim
+from attnsweep.search_spaces.claim import Claim, load_claim
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 FOLDER = Path("docs/claims")
+STATED = FOLDER / "stated"
+RECORD = "verdicts.toml"
+
+
+class StoppedError(Exception):
+    """Raised if the user stops a claim's sweep."""
 
 
 def main() -> int:
@@ -53,14 +62,19 @@ def main() -> int:
     stated = {claim.name: claim for claim in claims_of(STATED, options.seed, options.budget)}
     try:
         if not options.name:
-            return _all(list(stated.values()), options.dir, console, record=options.record)
+            return _decide_all(list(stated.values()), options.dir, console, record=options.record)
         if options.name in stated:
-            verdict = decide_one(stated[options.name], options.dir, console).verdict
+            verdict = _decide(stated[options.name], options.dir, console).verdict
             verdict.print(Console())
             return int(verdict.decision == "refuted")
         seed = 1 if options.seed is None else options.seed
         run = Run(seed, options.dir / f"{options.name}-{seed}", console)
-        return _again(options.name, run, options.sweep, record=options.record)
+        pairs = measured_again(_group_named(options.name), run, options.sweep)
+        tested = verdicts(pairs)
+        _print(tested, Console())
+        if options.record:
+            write_again(FOLDER / "again" / f"{options.name}-seed-{seed}.toml", pairs)
+        return int(not all(claim.agrees for claim in tested))
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
@@ -68,37 +82,142 @@ def main() -> int:
         return 130
 
 
-def _all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
+def claims_of(folder: Path, seed: int | None, budget: int | None) -> list[Claim]:
+    """Loads the claims of a folder, sorted by name.
+
+    Args:
+        folder: The folder of the claims' files.
+        seed: The seed that replaces the one in each file; `None` to keep it.
+        budget: The most trainings of each claim; `None` for its own. Each group gets at least one batch.
+    """
+    found = []
+    for claim in map(load_claim, sorted(folder.glob("*.yaml"))):
+        least = claim.batch * len(claim.groups)
+        most = claim.budget if budget is None else max(min(budget, claim.budget), least)
+        found.append(claim.but(seed=claim.seed if seed is None else seed, budget=most))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A claim's verdict and the evidence for it, as they are recorded.
+
+    Attributes:
+        name: The claim's name.
+        seed: The seed of the trainings.
+        verdict: Supported, refuted, or undecided at the budget.
+        trainings: The number of trainings in all groups.
+        evidence: The larger of the two e-values, with its side: `291 for`.
+        cpu_seconds: CPU time of this process and its children meanwhile.
+    """
+
+    name: str
+    seed: int
+    verdict: Decision
+    trainings: int
+    evidence: str
+    cpu_seconds: float
+
+    @classmethod
+    def of(cls, verdict: Verdict, cpu_seconds: float) -> "Decided":
+        """Extracts from a verdict what is recorded."""
+        evidence = said(verdict.looks[-1].evidence).removeprefix("evidence ") if verdict.looks else "none"
+        claim = verdict.claim
+        return cls(claim.name, claim.seed, verdict.decision, verdict.n_trainings, evidence, round(cpu_seconds, 1))
+
+
+def _decide_all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
     """Decides all claims and prints a table, also of those before one that cannot be decided."""
     console.print(announcement(claims, read_record(STATED / RECORD)), highlight=False)
     decided: list[Decided] = []
     try:
-        for verdict in decide_all(claims, folder):
-            decided.append(verdict)
-            line = f"{len(decided)}/{len(claims)} {verdict.name}: {verdict.verdict}, {verdict.trainings} trainings"
-            console.print(f"{line}, {verdict.cpu_seconds:.0f} CPU s", highlight=False)
+        for claim in claims:
+            before = _cpu_seconds()
+            verdict = _decide(claim, folder, Console(quiet=True)).verdict
+            found = Decided.of(verdict, _cpu_seconds() - before)
+            decided.append(found)
+            line = f"{len(decided)}/{len(claims)} {found.name}: {found.verdict}, {found.trainings} trainings"
+            console.print(f"{line}, {found.cpu_seconds:.0f} CPU s", highlight=False)
     finally:
         print_table(decided, Console())
     if record:
         write_record(STATED / RECORD, decided)
-    return int(any(verdict.verdict == "refuted" for verdict in decided))
+    return int(any(found.verdict == "refuted" for found in decided))
 
 
-def _again(name: str, run: Run, sweep: Path | None, *, record: bool) -> int:
-    pairs = measured_again(group_named(name, load_claims(FOLDER)), run, sweep)
-    tested = verdicts(pairs)
-    _print(tested, Console())
-    if record:
-        write_record_of_group(FOLDER / "again" / f"{name}-seed-{run.seed}.toml", pairs)
-    return int(not all(claim.agrees for claim in tested))
+def _decide(claim: Claim, folder: Path, console: Console) -> Verified:
+    """Verifies a claim in a sweep directory inside the folder, or continues an earlier verification.
+
+    Raises:
+        StoppedError: If the user stopped it.
+        UserError: If its self-check failed, or as `begin` and `decide` do.
+        PoolError, SweepError: As they do.
+    """
+    where, resources = folder / f"{claim.name}-{claim.seed}", Resources(local=True)
+    latest = None if SweepDirectory.is_there(where) else begin(claim, where, resources, console)
+    found = decide(where, resources, console, claim=claim, latest=latest)
+    if found.summary is not None and not found.summary.finished:
+        raise StoppedError
+    if found.summary is not None and found.summary.fault is not None:
+        raise UserError(claim.name, given=found.summary.fault, expected="replays that agree", fix=f"look into {where}")
+    return found
 
 
-def group_named(name: str, claims: list[Stated]) -> list[Stated]:
-    """Returns the group of claims with this name. Raises if its claims cannot be measured again.
+def _cpu_seconds() -> float:
+    """Returns the CPU time of this process and of the processes that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def announcement(claims: Sequence[Claim], known: Sequence[Decided]) -> str:
+    """Describes, before the first sweep, how many trainings and how much CPU time the claims may take."""
+    line = f"{len(claims)} claims, at most {sum(claim.budget for claim in claims):,} trainings"
+    seconds = {each.name: each.cpu_seconds for each in known}
+    measured = [seconds[claim.name] for claim in claims if claim.name in seconds]
+    if measured:
+        line += f"; {len(measured)} of them took {sum(measured) / 60:.0f} CPU minutes when they were recorded"
+    return line
+
+
+def print_table(found: Sequence[Decided], console: Console) -> None:
+    """Prints the verdicts as a table."""
+    grid = Table("claim", "verdict", "trainings", "evidence", "CPU s", box=None, header_style="bold")
+    for each in found:
+        grid.add_row(each.name, each.verdict, f"{each.trainings:,}", each.evidence, f"{each.cpu_seconds:.0f}")
+    console.print(grid)
+    counts = Counter(each.verdict for each in found)
+    console.print(", ".join(f"{counts[verdict]} {verdict}" for verdict in ("supported", "refuted", "undecided")))
+
+
+def write_record(path: Path, found: Sequence[Decided]) -> None:
+    """Writes the verdicts to a TOML file."""
+    rows = [[f"{name} = {json.dumps(value)}" for name, value in asdict(each).items()] for each in found]
+    path.write_text("\n\n".join("\n".join(["[[verdict]]", *row]) for row in rows) + "\n")
+
+
+def read_record(path: Path) -> list[Decided]:
+    """Reads the verdicts that `write_record` wrote; none if the file does not exist."""
+    rows = tomllib.loads(path.read_text())["verdict"] if path.exists() else []
+    return [Decided(**row) for row in rows]
+
+
+def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
+    """Formats the verdicts as a Markdown table, with the claims' statements."""
+    lines = ["| claim | | verdict | trainings | evidence | CPU s |", "|---|---|---|---|---|---|"]
+    by_name = {claim.name: claim for claim in claims}
+    for each in found:
+        cells = (f"`{each.name}`", by_name[each.name].claim, each.verdict, each.trainings, each.evidence)
+        lines.append(f"| {' | '.join(map(str, cells))} | {each.cpu_seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def _group_named(name: str) -> list[Stated]:
+    """Returns the claims of the group with this name.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.
     """
+    claims = load_claims(FOLDER)
     groups = {stated.group.name: stated.group for stated in claims}
     measurable = [
         group_name
@@ -123,16 +242,16 @@ def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) ->
         UserError: If there is no such sweep, or the group's numbers do not come from a sweep.
     """
     source = chosen[0].group.source
-    own_sweeps = sweep is None
-    is_read = any(not own_sweeps or stated.claim.trained is None for stated in chosen)
-    numbers = _numbers(source, run, sweep) if source and is_read else {}
+    numbers: Numbers = {}
+    if source and (sweep is not None or any(stated.claim.trained is None for stated in chosen)):
+        numbers = _numbers(source, run, sweep)
     pairs = []
     for stated in chosen:
         claim = stated.claim
         if claim.seeds == f"sweep seed {run.seed}":
             run.console.print(f"measured on this seed already: {stated.name}")
             continue
-        if claim.trained is not None and own_sweeps:
+        if claim.trained is not None and sweep is None:
             interval = measure_sweep(claim.trained, run).interval
         elif claim.row in numbers:
             interval = numbers[claim.row]

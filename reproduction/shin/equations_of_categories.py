@@ -1,29 +1,44 @@
 """System C: equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by enumeration, autograd and a
-search.
+search for stationary points.
 
-The search is for stationary points. Each check takes the printed form (or its own claim) as an argument, so that tests
-can see a wrong form fail. Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position.
-Derivations: docs/theory.md, system C.
+Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail.
+
+**Two families in closed form**: those in which the row sums sg_i + d_i of v add up to 0. Their loss level is
+E Y^2 - G. `zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0)
+contain the same predictors. With row sums 0, adding a(t) to the columns of q changes no answer, and a(t) = -q(t,t)
+makes the diagonal 0; with a zero diagonal, the d_i change no answer, and d_i = -sg_i makes the row sums 0. The families
+cross where both conditions hold [P].
+
+At the crossing the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is
+quadratic in q; its minimum is the level E Y^2 - G, and the stationary points are those of G over the ratio. Each column
+of q has a linear form g and a quadratic form alpha + beta h h^t, h = 1 off the diagonal, and contributes g^t (alpha +
+beta h h^t)^-1 g. A maximum of G has Hessian index 1, a minimum 2 [M].
+
+Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position, R ratio tried. Letters and
+derivations: docs/theory.md, system C.
 """
 
 import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnsweep.reproduction.shin.equations import (
+from attnsweep.reproduction.shin.stationary import (
     EquationCheck,
+    StationaryPoints,
     distance_to_levels,
     every_text,
     examined,
     family_error,
+    family_of_categories_only,
     generator,
     largest_error,
     searched,
 )
-from attnsweep.reproduction.shin.row_sum_families import stationary_gains
-from attnsweep.reproduction.shin.stationary import StationaryPoints, family_of_categories_only
 from attnsweep.workloads.category_pairs.categories_only import (
     CategoriesOnly,
     Task,
@@ -31,6 +46,69 @@ from attnsweep.workloads.category_pairs.categories_only import (
     half_by_values,
     moments,
 )
+
+_N_ANGLES = 1024
+_N_ZOOMS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StationaryGain:
+    """A stationary value of the gain G as a function of the ratio o : p, which `angle` gives as its tangent."""
+
+    value: float
+    angle: float
+    index: int
+
+
+def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
+    """Returns the gain G (R,) for ratios o : p, which are given as the tangents of angles."""
+    N = target_NN.shape[0]
+    p_R, o_R = angle_R.cos(), angle_R.sin()
+    sum_R = p_R + (n_positions - 2) * o_R
+    n_R = p_R.square() + (n_positions - 2) * o_R.square()
+    mean_N = target_NN.mean(0)
+    h_NN = 1 - torch.eye(N).to(target_NN)
+    g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
+    alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
+    # The Sherman-Morrison formula, with |h|^2 = N - 1, inverts the matrix alpha + beta h h^t.
+    correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
+    return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
+
+
+def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
+    """Returns all maxima and minima of the gain G over the ratio o : p, which is searched as an angle between 0 and pi.
+
+    Args:
+        target_NN: The table q*, float64.
+        n_positions: M, at least 3.
+    """
+    angles = torch.linspace(0.0, math.pi, _N_ANGLES + 1, dtype=torch.float64)[:-1]
+    values = gain(angles, target_NN, n_positions)
+    before, after = values.roll(1), values.roll(-1)
+    maxima = angles[(values > before) & (values >= after)]
+    minima = angles[(values < before) & (values <= after)]
+    gains = []
+    for starts, sign, index in ((maxima, 1.0, 1), (minima, -1.0, 2)):
+        for start in starts.tolist():
+            angle = _zoomed(lambda angle_R: gain(angle_R, target_NN, n_positions), start, sign)
+            value = gain(angles.new_tensor([angle]), target_NN, n_positions).item()
+            gains.append(StationaryGain(value, angle, index))
+    return gains
+
+
+def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
+    """Returns the angle near a grid angle at which `sign` times the function is largest."""
+    width = math.pi / _N_ANGLES
+    for _ in range(_N_ZOOMS):
+        near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)
+        angle = near[(sign * function(near)).argmax()].item()
+        width /= 10
+    return angle
+
+
+def _outer(factor_R: Tensor, table_NN: Tensor) -> Tensor:
+    return factor_R.view(-1, 1, 1) * table_NN
+
 
 SIZES = ((2, 3), (3, 4), (4, 3))
 """The sizes (N, M) of the checks, small because all texts are enumerated."""
@@ -64,21 +142,16 @@ def _closed_loss(task: Task) -> Tensor:
 def loss() -> EquationCheck:
     errors = [largest_error(_closed_loss(task) - _enumerated_loss(task)) for task in _tasks()]
     return EquationCheck(
-        equation="§3.3",
-        subject="loss",
-        statement="L_i = V* - 2 p_i C + n_i V + E e_i(t)^2, any law of categories",
-        printed_error=None,
-        right_error=max(errors),
+        "§3.3", "loss", "L_i = V* - 2 p_i C + n_i V + E e_i(t)^2, any law of categories", right_error=max(errors)
     )
 
 
 def gradient_of_values(factor: float = 2.0) -> EquationCheck:
     errors = [largest_error(_true_gradients(task)[1] - factor * half_by_values(task)) for task in _tasks()]
     return EquationCheck(
-        equation="§3.3",
-        subject="gradient by v",
-        statement="dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m], j != i; dL/dv_ii = -2E[e_i D]",
-        printed_error=None,
+        "§3.3",
+        "gradient by v",
+        "dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m], j != i; dL/dv_ii = -2E[e_i D]",
         right_error=max(errors),
     )
 
@@ -86,10 +159,9 @@ def gradient_of_values(factor: float = 2.0) -> EquationCheck:
 def gradient_of_attention(factor: float = 2.0) -> EquationCheck:
     errors = [largest_error(_true_gradients(task)[0] - factor * half_by_attention(task)) for task in _tasks()]
     return EquationCheck(
-        equation="§3.3",
-        subject="gradient by q",
-        statement="dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])",
-        printed_error=None,
+        "§3.3",
+        "gradient by q",
+        "dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])",
         right_error=max(errors),
     )
 
@@ -116,10 +188,9 @@ def zeros(index: int = 3) -> EquationCheck:
             found = examined(CategoriesOnly(N, M, softmax=False), members, {"target_NN": target})
             errors.append(family_error(found, target.square().mean((1, 2)), index, M - 1))
     return EquationCheck(
-        equation="§3.3",
-        subject="zeros",
-        statement="zeros (q = 0, v = 0 or both): stationary, level E Y^2, Hessian index 3",
-        printed_error=None,
+        "§3.3",
+        "zeros",
+        "zeros (q = 0, v = 0 or both): stationary, level E Y^2, Hessian index 3",
         right_error=max(errors),
     )
 
@@ -139,10 +210,9 @@ def constant_predictor() -> EquationCheck:
             slope = _true_gradients(task)[0].sum(0)
             errors.append(largest_error(slope + 2 * (M - 1) / N * (target_NN.mean(0) - mean)))
     return EquationCheck(
-        equation="§3.3",
-        subject="constant predictor",
-        statement="the constant predictor is not stationary: Sum_r dL/dq(r,t) = -2 K pi_t (m*(t) - E Y)",
-        printed_error=None,
+        "§3.3",
+        "constant predictor",
+        "the constant predictor is not stationary: Sum_r dL/dq(r,t) = -2 K pi_t (m*(t) - E Y)",
         right_error=max(errors),
     )
 
@@ -156,12 +226,12 @@ def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
     known = {"solution": torch.zeros(()), "marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     distance = torch.stack([(levels - level).abs() for level in known.values()]).amin(0)
     return EquationCheck(
-        equation="3.54",
-        subject="row sums",
-        statement="dividing by the row sums: levels are 0, V* or E Y^2 alone only if Sum_i (sg_i + d_i) != 0",
+        "3.54",
+        "row sums",
+        "dividing by the row sums: levels are 0, V* or E Y^2 alone only if Sum_i (sg_i + d_i) != 0",
+        right_error=distance[total.abs() > 1e-6].max().item(),
         flaw="needs an assumption",
         printed_error=distance.max().item(),
-        right_error=distance[total.abs() > 1e-6].max().item(),
         tolerance=1e-6,
     )
 
@@ -191,12 +261,12 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
         known = {"solution": torch.zeros(()), "zero": target.square().mean((1, 2))}
         printed.append(distance_to_levels(_marginal_level(target), known))
     return EquationCheck(
-        equation="§3.3",
-        subject="marginal predictor",
-        statement="marginal predictor E[Y | X_i], two subfamilies: stationary, level V*, index 1",
+        "§3.3",
+        "marginal predictor",
+        "marginal predictor E[Y | X_i], two subfamilies: stationary, level V*, index 1",
+        right_error=max(errors),
         flaw="missed",
         printed_error=max(printed),
-        right_error=max(errors),
     )
 
 
@@ -223,13 +293,12 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         "zero_diagonal": "zero diagonal, q(t,t) = 0 and Sum_i (sg_i + d_i) = 0",
     }
     return EquationCheck(
-        equation="3.54" if family == "zero_row_sums" else "§3.3",
-        subject=family.replace("_", " "),
-        statement=f"{members[family]}: level E Y^2 - G, G a stationary value of G(o/p): a maximum has index 1, "
-        "a minimum 2",
+        "3.54" if family == "zero_row_sums" else "§3.3",
+        family.replace("_", " "),
+        f"{members[family]}: level E Y^2 - G, G a stationary value of G(o/p): a maximum has index 1, a minimum 2",
+        right_error=max(errors),
         flaw="missed",
         printed_error=max(printed),
-        right_error=max(errors),
         tolerance=1e-6,
     )
 
@@ -249,11 +318,11 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
                 _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N)).item()
             )
     return EquationCheck(
-        equation="before 3.71",
-        subject="solution",
-        statement="solutions q = (q* + a)/c, a(t) = -d/(1+d) q*(t,t); 'q_true = a + q' has the sign reversed",
-        printed_error=max(errors[printed_sign]),
+        "before 3.71",
+        "solution",
+        "solutions q = (q* + a)/c, a(t) = -d/(1+d) q*(t,t); 'q_true = a + q' has the sign reversed",
         right_error=max(errors[right_sign]),
+        printed_error=max(errors[printed_sign]),
     )
 
 

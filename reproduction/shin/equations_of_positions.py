@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from attnsweep.reproduction.shin.equations import (
+from attnsweep.reproduction.shin.stationary import (
     EquationCheck,
     distance_to_levels,
     every_text,
@@ -82,13 +82,7 @@ def loss() -> EquationCheck:
     for N, M in SIZES:
         system = _random(N, M)
         errors.append(largest_error(system.population_loss() - system.sampled_loss(every_text(N, M))))
-    return EquationCheck(
-        equation="§3.1",
-        subject="loss",
-        statement="L_i = 1 + (-2 p_i a - 2 s_i b + n_i A + s_i^2 B)/N",
-        printed_error=None,
-        right_error=max(errors),
-    )
+    return EquationCheck("§3.1", "loss", "L_i = 1 + (-2 p_i a - 2 s_i b + n_i A + s_i^2 B)/N", right_error=max(errors))
 
 
 def gradient_of_attention(printed_factor: float = -0.5) -> EquationCheck:
@@ -114,12 +108,12 @@ def centred_shift() -> EquationCheck:
         right.append(family_error(found, centred_shift_level(N, M), 1, M - 1))
         printed.append(distance_to_levels(found.losses / (M - 1), printed_levels(N)))
     return EquationCheck(
-        equation="3.33",
-        subject="centred shift",
-        statement="centred shift q = (U - 1/M)/c: stationary, level 1/N + 1/M - 1/(NM), index 1; never analysed",
+        "3.33",
+        "centred shift",
+        "centred shift q = (U - 1/M)/c: stationary, level 1/N + 1/M - 1/(NM), index 1; never analysed",
+        right_error=max(right),
         flaw="missed",
         printed_error=max(printed),
-        right_error=max(right),
     )
 
 
@@ -135,10 +129,9 @@ def mean_predictor() -> EquationCheck:
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
     return EquationCheck(
-        equation="§3.1",
-        subject="mean predictor",
-        statement="mean predictor v = P/s, column sums s, Sum p = 0: stationary, level 1 - 1/N, index 1",
-        printed_error=None,
+        "§3.1",
+        "mean predictor",
+        "mean predictor v = P/s, column sums s, Sum p = 0: stationary, level 1 - 1/N, index 1",
         right_error=max(errors),
     )
 
@@ -158,10 +151,9 @@ def zeros(index: int = 2) -> EquationCheck:
             found = examined(PositionsOnly(N, M, softmax=False), members)
             errors.append(family_error(found, 1.0, index, M - 1))
     return EquationCheck(
-        equation="§3.1",
-        subject="zeros",
-        statement="zeros (q = 0, v = 0 or both): stationary, level 1, Hessian index 2 in all three subfamilies",
-        printed_error=None,
+        "§3.1",
+        "zeros",
+        "zeros (q = 0, v = 0 or both): stationary, level 1, Hessian index 2 in all three subfamilies",
         right_error=max(errors),
     )
 
@@ -177,10 +169,9 @@ def escape_rates() -> EquationCheck:
         errors.append(largest_error(curvature[:2] + torch.tensor(rates, dtype=torch.float64)))
         errors.append(largest_error(curvature[2:].clamp_max(0.0)))
     return EquationCheck(
-        equation="§3.1",
-        subject="escape rates",
-        statement="escape rates at 0: 2/N sqrt(K [(N-1+M)/2 +- sqrt(((M-N+1)/2)^2 + N - 1)]), and no third",
-        printed_error=None,
+        "§3.1",
+        "escape rates",
+        "escape rates at 0: 2/N sqrt(K [(N-1+M)/2 +- sqrt(((M-N+1)/2)^2 + N - 1)]), and no third",
         right_error=max(errors),
     )
 
@@ -198,13 +189,13 @@ def valley() -> EquationCheck:
         known = printed_levels(N) | {"centred_shift": centred_shift_level(N, M)}
         printed.append(distance_to_levels(infimum, known))
     return EquationCheck(
-        equation="§3.1",
-        subject="valley at infinity",
-        statement="valley: the best q at v = alpha (I-P) + beta P, rho = beta/alpha, leaves "
+        "§3.1",
+        "valley at infinity",
+        "valley: the best q at v = alpha (I-P) + beta P, rho = beta/alpha, leaves "
         "(1-1/N)(1-rho)^2/(N-1 + M rho^2), falling to (1-1/N)/M as rho -> -infinity",
+        right_error=max(errors),
         flaw="missed",
         printed_error=min(printed),
-        right_error=max(errors),
     )
 
 
@@ -227,11 +218,10 @@ def barrier() -> EquationCheck:
             errors.append((1 / N - _best_level(v, M)).clamp_min(0.0).item())
         errors.append(largest_error(_best_level(rest_NN, M) - 1 / N))
     return EquationCheck(
-        equation="§3.1",
-        subject="barrier",
-        statement="a b = 0 costs 1/N at least, so that descent under 1/N with a b < 0 never solves; on the way along "
+        "§3.1",
+        "barrier",
+        "a b = 0 costs 1/N at least, so that descent under 1/N with a b < 0 never solves; on the way along "
         "rho the top, at rho = -(N-1)/M, is the level of 3.33",
-        printed_error=None,
         right_error=max(errors),
     )
 
@@ -252,11 +242,11 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     x = sizes.log() - sizes.log().mean()
     slope = ((x * steps).sum() / x.square().sum()).item()
     return EquationCheck(
-        equation="§3.1",
-        subject="bound on sigma",
-        statement="the terms compared, a and A q_ji, are equal at sigma ~ N^(-3/4), not N^(-1/2)",
-        printed_error=abs(slope - printed_exponent),
+        "§3.1",
+        "bound on sigma",
+        "the terms compared, a and A q_ji, are equal at sigma ~ N^(-3/4), not N^(-1/2)",
         right_error=abs(slope - right_exponent),
+        printed_error=abs(slope - printed_exponent),
         tolerance=0.05,
     )
 
@@ -279,10 +269,9 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
     spread = (found.parameters["q_MK"].amax(1) - found.parameters["q_MK"].amin(1)).amax(1)
     stays = spread < saturated
     return EquationCheck(
-        equation="§3.2",
-        subject="softmax, points",
-        statement="no stationary point at finite logits: at the best v, dL/dlogit = -(2/N) a p(1-p)^2/((M-1) n) < 0",
-        printed_error=None,
+        "§3.2",
+        "softmax, points",
+        "no stationary point at finite logits: at the best v, dL/dlogit = -(2/N) a p(1-p)^2/((M-1) n) < 0",
         right_error=max(*errors, stays.double().mean().item()),
     )
 
@@ -301,10 +290,9 @@ def softmax_plateau() -> EquationCheck:
             level = (1 - 1 / N) * (1 - p.square() / ((M - 1) * n))
             errors.append(largest_error(_best_level_of_values(weights_MK, N) - level))
     return EquationCheck(
-        equation="§3.2",
-        subject="softmax, plateaus",
-        statement="saturated columns make plateaus at (1-1/N)(1 - (Sum p)^2/(K Sum n)); 0 where all are right",
-        printed_error=None,
+        "§3.2",
+        "softmax, plateaus",
+        "saturated columns make plateaus at (1-1/N)(1 - (Sum p)^2/(K Sum n)); 0 where all are right",
         right_error=max(errors),
     )
 
@@ -320,11 +308,11 @@ def _gradient(
         right_errors.append(largest_error(closed - truth))
         printed_errors.append(largest_error(printed_factor * closed - truth))
     return EquationCheck(
-        equation="3.7-3.9, 3.18",
-        subject="gradient by " + name[0],
-        statement=f"{statement}; printed: -1/2 of it",
-        printed_error=max(printed_errors),
+        "3.7-3.9, 3.18",
+        "gradient by " + name[0],
+        f"{statement}; printed: -1/2 of it",
         right_error=max(right_errors),
+        printed_error=max(printed_errors),
     )
 
 

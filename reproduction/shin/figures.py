@@ -1,5 +1,6 @@
 """Figures 1 to 3 of Shin & Matzinger 2025: what the model of solution 2 learns, and the combined model's four
-flavours."""
+flavours.
+"""
 
 import math
 from pathlib import Path

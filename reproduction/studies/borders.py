@@ -6,7 +6,7 @@ Where the logit of a share is a + b log(sigma) + sum_j c_j x_j, half of the trai
 sum_j c_j x_j) / b, so that x_j multiplies the border by exp(-c_j / b) per unit. Intervals are those of the delta method
 with Student's t and the covariance of `clustered_covariance`. In simulation (256 trials x 4, intra-trial correlation 0
 to 0.4, four to seven terms, 6 to 18 logits a decade) they cover the truth in 93 to 98% of cases, and tests reject a
-true hypothesis in 1 to 5%; tests/reproduction/test_mission.py repeats a part of it.
+true hypothesis in 1 to 5%; tests/reproduction/test_borders.py repeats a part of it.
 
 Axes: T trial, P term, X value, B border.
 """

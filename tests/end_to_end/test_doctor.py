@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.tools.doctor.services import check_token
+from attnsweep.orchestrator.tools.doctor.examination import check_token
 
 BIN = Path(sys.executable).parent
 OPEN_RAY = """

@@ -136,10 +136,10 @@ FAULTS_OF_CLAIMS = (
     Fault(
         "a refuted claim that is no failure of `make claims`",
         "reproduction/claims/__main__.py",
-        '    return int(any(verdict.verdict == "refuted" for verdict in decided))\n',
+        '    return int(any(found.verdict == "refuted" for found in decided))\n',
         "    return 0\n",
         (
-            "tests/reproduction/test_deciding.py::test_all_claims_of_the_folder_are_decided_and_a_refuted_one_is_a_failure",
+            "tests/reproduction/test_claims.py::test_all_claims_of_the_folder_are_decided_and_a_refuted_one_is_a_failure",
         ),
     ),
     Fault(

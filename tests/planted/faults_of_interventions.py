@@ -86,7 +86,7 @@ FAULTS_OF_INTERVENTIONS = (
     ),
     Fault(
         "a forecast trains pilots with interventions",
-        "orchestrator/tools/forecast/cases.py",
+        "orchestrator/tools/forecast/forecast.py",
         "resolve(values | {INTERVENTION: None})",
         "resolve(values)",
         ("tests/orchestrator/tools/forecast/test_command.py::test_cases_are_of_trainings_without_interventions",),

@@ -115,8 +115,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a merge that loses the last trial of each part",
         "orchestrator/ledger/compaction.py",
-        '(pc.field("trial") <= int(trials[-1]))',
-        '(pc.field("trial") < int(trials[-1]))',
+        '(pc.field("trial") <= int(part[-1]))',
+        '(pc.field("trial") < int(part[-1]))',
         (f"{_LEDGER}/test_ledger_commits.py::test_a_merge_larger_than_its_memory_loses_nothing",),
     ),
     Fault(
@@ -262,8 +262,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a training recorded twice is no fault",
         "orchestrator/audit/check_trials.py",
-        'if row["count_all"] > 1)',
-        'if row["count_all"] > 2)',
+        'if row["count_all"] > 1:',
+        'if row["count_all"] > 2:',
         _AUDIT,
     ),
     Fault(
@@ -403,17 +403,17 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "draws whose band is one token too wide",
-        "reproduction/conti/draws.py",
+        "reproduction/conti/tables.py",
         ".abs() <= window",
         ".abs() <= window + 1",
-        ("tests/reproduction/test_conti_tables.py::test_draws_are_members_of_their_families_beside_the_noise",),
+        ("tests/reproduction/test_conti.py::test_draws_are_members_of_their_families_beside_the_noise",),
     ),
     Fault(
         "another sweep in the directory is gone on with",
         "reproduction/trained.py",
         "one.but(seed=other.seed) == other",
         "one.name == other.name",
-        ("tests/reproduction/test_swept.py",),
+        ("tests/reproduction/test_trained.py",),
     ),
     Fault(
         "a number on a page that is not the claim's",
@@ -424,7 +424,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "claims of a run tested as if each were the only one",
-        "reproduction/claims/agreement.py",
+        "reproduction/claims/claim.py",
         "family_error / (len(p_values) - rank)",
         "family_error",
         ("tests/reproduction/test_claims.py::test_holm_rejects_in_steps",),
@@ -497,7 +497,7 @@ FAULTS_OF_SWEEPS = (
         "reproduction/studies/gpt.py",
         " / (_factor(change.steps, name) or 1.0)",
         "",
-        ("tests/reproduction/test_induction_changed.py",),
+        ("tests/reproduction/test_studies.py",),
     ),
     Fault(
         "a report that a full disk cuts short leaves its figures",
@@ -525,7 +525,7 @@ FAULTS_OF_SWEEPS = (
         "reproduction/trained.py",
         "_known.setdefault(workload, Programs())",
         '_known.setdefault("", Programs())',
-        ("tests/reproduction/test_block_programs.py",),
+        ("tests/reproduction/test_trained.py",),
     ),
     Fault(
         "counted numbers of which the last is not compared",

@@ -151,7 +151,7 @@ FAULTS_OF_TRAININGS = (
         "reproduction/shin/stationary.py",
         "curvature < -_FLAT * scale",
         "curvature < _FLAT * scale",
-        ("tests/reproduction/test_shin_stationary.py",),
+        ("tests/reproduction/test_shin_zeros.py",),
     ),
     Fault(
         "the reset that leaves the valley's part in v",

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.chiang import fig4
-from attnsweep.reproduction.chiang.curves import Cell, longest_test_length, read_curves
+from attnsweep.reproduction.chiang.fig4 import Cell, longest_test_length, read_curves
 from attnsweep.reproduction.comparison import Comparison
 from attnsweep.reproduction.trained import swept
 from attnsweep.search_spaces import Categorical

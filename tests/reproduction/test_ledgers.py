@@ -15,8 +15,7 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.claims.__main__ import measured_again
-from attnsweep.reproduction.claims.agreement import verdicts
-from attnsweep.reproduction.claims.claim import load_claims, load_counted
+from attnsweep.reproduction.claims.claim import load_claims, load_counted, verdicts
 from attnsweep.reproduction.claims.sources import Run, measure_ledger
 from attnsweep.reproduction.ledgers import publish
 from attnsweep.search_spaces.dimensions import Scalar

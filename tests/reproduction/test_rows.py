@@ -1,13 +1,21 @@
-"""Rows of estimates: their intervals cover, and a claim agrees only if the whole interval does."""
+"""Rows of estimates: their intervals cover, a claim agrees only if the whole interval does; on screen and as JSON."""
 
+import io
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import (
     border_row,
+    bounded_difference_row,
+    bounded_mean_intervals,
+    bounded_mean_row,
     mean_difference_row,
     mean_interval,
     mean_row,
@@ -86,3 +94,78 @@ def test_a_border_with_an_open_end_is_stated_as_a_bound() -> None:
     assert border_row("b", -math.inf, -math.inf, math.log(0.03)).ours == "below 0.03"
     open_row = border_row("b", math.log(0.02), -math.inf, math.inf)
     assert (open_row.ours, open_row.low, open_row.high) == ("not found", None, None)
+
+
+ACCURACIES = (0.0, 1.0)
+
+
+@pytest.mark.parametrize("n_seeds", [20, 100])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.98, 1.0])
+def test_it_covers_the_mean_of_accuracies_near_one_half_or_1(share: float, n_seeds: int) -> None:
+    rng = np.random.default_rng(0)
+    learned = rng.random((200, n_seeds)) < share
+    n_wrong = np.where(learned, rng.binomial(100, 0.003, learned.shape), rng.binomial(100, 0.5, learned.shape))
+    truth = share * 0.997 + (1 - share) * 0.5
+    _, low, high = bounded_mean_intervals(1 - n_wrong / 100, ACCURACIES)
+    assert np.mean((low <= truth) & (truth <= high)) >= 0.95
+
+
+@pytest.mark.parametrize("n_with", [0, 1, 7, 20])
+def test_of_zeros_and_ones_it_is_clopper_and_pearsons(n_with: int) -> None:
+    row = bounded_mean_row("a", [1.0] * n_with + [0.0] * (20 - n_with), ACCURACIES)
+    exact = stats.binomtest(n_with, 20).proportion_ci(method="exact")
+    assert (row.ours, row.low, row.high) == pytest.approx((n_with / 20, exact.low, exact.high), abs=0.01)
+
+
+def test_equal_values_and_lone_ones_have_an_interval() -> None:
+    equal, lone = bounded_mean_row("a", [1.0] * 100, ACCURACIES), bounded_mean_row("a", [0.5], ACCURACIES)
+    assert equal.low == pytest.approx(0.963, abs=0.005)
+    assert equal.high == 1.0
+    assert lone.low == pytest.approx(0.0, abs=0.05)
+    assert lone.high == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_difference_is_that_of_the_two_means() -> None:
+    row = bounded_difference_row("a", [1.0] * 60 + [0.5] * 40, [0.5] * 100, ACCURACIES)
+    assert row.ours == pytest.approx(0.3)
+    assert row.low is not None
+    assert row.high is not None
+    assert 0.2 < row.low < 0.26
+    assert 0.34 < row.high < 0.4
+    swapped = bounded_difference_row("a", [0.5] * 100, [1.0] * 60 + [0.5] * 40, ACCURACIES)
+    assert (swapped.low, swapped.high) == pytest.approx((-row.high, -row.low), abs=0.01)
+
+
+COMPARISON = Comparison(
+    title="a table",
+    source="Author 2020, Table 1",
+    rows=[
+        ComparedValue(name="rate", published=0.5, ours=0.25, low=0.2, high=0.3, agrees=False),
+        ComparedValue(name="claim [a]", published="falls", ours="falls", agrees=True),
+        ComparedValue(name="new", published=None, ours=1.0),
+    ],
+    notes=["at another size"],
+    tables=[("families", [["family", "index"], ["zero", "2"]])],
+)
+
+
+def test_the_table_has_ours_beside_the_published() -> None:
+    screen = io.StringIO()
+    # The command line's console, which shows texts literally: markup in them would be printed.
+    COMPARISON.print(PlainConsole(file=screen, width=100))
+    lines = [" ".join(line.split()) for line in screen.getvalue().splitlines()]
+    assert "a table Author 2020, Table 1" in lines
+    assert "rate 0.5 0.25 [0.2, 0.3] differs" in lines
+    assert "claim [a] falls falls agrees" in lines
+    assert "new - 1" in lines
+    assert "zero 2" in lines
+    assert "- at another size" in lines
+
+
+def test_its_json_is_rows(tmp_path: Path) -> None:
+    COMPARISON.write(tmp_path / "new" / "table-1.json")
+    content = json.loads((tmp_path / "new" / "table-1.json").read_text())
+    assert content["rows"][0] == {
+        "name": "rate", "published": 0.5, "ours": 0.25, "low": 0.2, "high": 0.3, "agrees": False,
+    }  # fmt: skip
+    assert content["tables"] == [{"title": "families", "rows": [["family", "index"], ["zero", "2"]]}]

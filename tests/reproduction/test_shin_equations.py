@@ -8,8 +8,8 @@ import torch
 
 from attnsweep.reproduction.shin import equations_of_categories as categories
 from attnsweep.reproduction.shin import equations_of_positions as positions
-from attnsweep.reproduction.shin.equations import EquationCheck, largest_error
-from attnsweep.reproduction.shin.row_sum_families import gain, stationary_gains
+from attnsweep.reproduction.shin.equations_of_categories import gain, stationary_gains
+from attnsweep.reproduction.shin.stationary import EquationCheck, largest_error
 
 
 def _check(printed: float | None, right: float) -> EquationCheck:

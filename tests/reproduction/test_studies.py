@@ -1,10 +1,12 @@
 """The project's own figures, drawn from small sweeps that are trained in this process."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
@@ -16,13 +18,20 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import (
     full_models,
     gpt,
+    mission_pairs,
+    needs,
     positions,
-    promoted,
     translators,
 )
 from attnsweep.reproduction.studies.full_models import Judged, by_sigma_figure, clusters_figure, cut_off
+from attnsweep.reproduction.studies.gpt import CHANGES, Change, ChangedGPT, reproduce_changes
+from attnsweep.search_spaces import Categorical
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.gpt import GPTParameters
 from attnsweep.workloads.translation import Translation, TranslationParameters
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, trial_rows
@@ -128,8 +137,8 @@ def test_every_stuck_training_of_float32_is_promoted(tmp_path: Path) -> None:
     sweep = trained_sweep(tmp_path / "mission_pairs", spec.but(trials=24, replicates=2), pack_size=48)
     trainings = Ledger(sweep.place).trainings().to_pylist()
     stuck = [row for row in trainings if row["param_dtype"] == "float32" and row["stuck"]]
-    found = promoted.compare(sweep, tmp_path, Console(quiet=True))
-    freed = ~promoted.promoted(sweep, stuck)
+    found = mission_pairs.compare_promoted(sweep, tmp_path, Console(quiet=True))
+    freed = ~mission_pairs.promoted(sweep, stuck)
     assert len(stuck) > freed.sum() > 0
     assert found.rows[0].ours == freed.mean()
     [(_, (header, *lines))] = found.tables
@@ -237,3 +246,80 @@ def test_stages_of_a_gpt_are_timed(tmp_path: Path) -> None:
         for sigma in (1e-1, 1e-4)
     )
     assert large < small_sigma
+
+
+@pytest.mark.slow
+def test_a_row_for_each_intervention_and_what_is_reached(tmp_path: Path) -> None:
+    small = {"n_steps": 40, "n_context": 12}
+    spec = load_sweep("markov_needs")
+    texts = (None, "clamp 1:0 uniform 0..", "clamp 0:0 previous_token 0..")
+    spec = spec.but(space={**spec.space, "intervention": Categorical(texts)})
+    sweep = trained_sweep(tmp_path / "s", spec.fix(small).but(trials=3, replicates=3, certified_share=0.0), pack_size=9)
+    comparison = needs.compare("title", ("unigram", "loss below zero", "bigram"), sweep, tmp_path)
+    ((_, (header, without, *lines)),) = comparison.tables
+    assert header[0] == "intervention"
+    assert without[0] == "none"
+    assert [line[0] for line in lines] == sorted(texts[1:], key=str)
+    assert " of 3, at " in without[1]
+    assert all(cell == "-" or " of 3" in cell for line in (without, *lines) for cell in line[1:])
+    names = [row.name for row in comparison.rows]
+    assert len({*names}) == len(names) > 0
+    comparison.to_json()
+
+
+VALUES = {"task": "induction", "n_tokens": 8, "d_model": 8, "n_blocks": 2, "dtype": "float64", "n_steps": 1}
+
+
+NOTHING = Change(row="nothing", values={})
+
+
+def _training() -> Training[GPTParameters]:
+    return Training(GPTParameters.resolve(VALUES), 3)
+
+
+def _started(change: Change) -> State:
+    workload, lanes = ChangedGPT(change), Lanes([_training()], torch.device("cpu"))
+    return workload.read(workload.initial(workload.build(lanes.shared), lanes))
+
+
+def _stepped(change: Change) -> State:
+    workload, training = ChangedGPT(change), _training()
+    pack = Pack(workload, [training])
+    pack.train_to_end()
+    return workload.read(pack.final_state(np.arange(1))[1])
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> State:
+    return _stepped(NOTHING)
+
+
+def test_steps_of_a_part_are_shorter_from_the_same_start(unchanged: State) -> None:
+    change = Change(row="shorter", values={}, steps={"token": 0.1})
+    start, end = _started(NOTHING), _stepped(change)
+    for name in start:
+        factor, step = 0.1 if name == "token.weight" else 1.0, unchanged[name] - start[name]
+        # Adam adds 1e-8 to the root of gradients, which are as many times smaller.
+        torch.testing.assert_close(end[name] - start[name], factor * step, rtol=1e-3, atol=1e-9)
+
+
+def test_a_part_starts_larger() -> None:
+    change = Change(row="larger", values={}, start={"attention.out": 10})
+    start, larger = _started(NOTHING), _started(change)
+    changed = {name for name, value in start.items() if not torch.equal(value, larger[name])}
+    assert changed == {name for name in start if "attention.out" in name}
+    for name in changed:
+        torch.testing.assert_close(larger[name], 10 * start[name])
+
+
+def test_a_part_is_left_out(unchanged: State) -> None:
+    end = _stepped(Change(row="without", values={}, steps={"ffn.second.bias": 0}))
+    assert unchanged["blocks.0.ffn.second.bias"].any()
+    assert not end["blocks.0.ffn.second.bias"].any()
+
+
+@pytest.mark.slow
+def test_each_change_has_a_row() -> None:
+    rows = reproduce_changes(Path(), Console(file=io.StringIO()), n_seeds=2, n_steps=1).rows
+    assert [row.name for row in rows] == [change.row for change in CHANGES]
+    assert {row.ours for row in rows} == {0.0}

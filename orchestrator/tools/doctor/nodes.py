@@ -1,19 +1,43 @@
-"""Collects the facts of nodes: of this machine, or of each node of a Ray cluster."""
+"""Collects the facts of nodes, of this machine or of each node of a Ray cluster, and says what is wrong with them."""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.tools.doctor.facts import NodeFacts
 
+LEAST_SHM_BYTES = 1_000_000_000
+MOST_CLOCK_SECONDS = 60.0
+_MOST_NAMED = 4
 _MODULE = "attnsweep.orchestrator.tools.doctor.facts"
 _SECONDS = 180.0
 _OWN_DEVICES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 """Environment variables of the tasks. This one keeps Ray from hiding the GPUs from a task that requests none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check of `attnsweep doctor`: all is well, or a fault with its fix.
+
+    Attributes:
+        check: The name of the check.
+        words: The state that it found, in words.
+        fix: How to fix it; empty if nothing is wrong.
+    """
+
+    check: str
+    words: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        line = f"{'FAIL' if self.fix else 'ok':4}  {self.check:9}  {self.words}"
+        return f"{line}; {self.fix}" if self.fix else line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +61,65 @@ class Node:
     clock_slack: float = 0.0
 
 
-def this_machine() -> list[Node]:
-    """Returns the facts of this machine in a list, without Ray."""
-    text, error = _ask(sys.executable)
-    return [_node(os.uname().nodename, text, error)]
+def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
+    """Makes all checks that concern single nodes. Returns one finding for each check.
+
+    Args:
+        nodes: The answers of the nodes. If none of them has facts, nothing else is checked.
+        driver: The environment of this process, which would be a sweep's driver.
+    """
+    silent = [f"{node.name}: {node.error}" for node in nodes if node.facts is None]
+    fix = "install attnsweep in the environment whose `ray start` made the node"
+    found = (
+        Finding("nodes", ", ".join(silent), fix)
+        if silent
+        else Finding("nodes", f"{len(nodes)}: {_some([node.name for node in nodes])}")
+    )
+    answered = [(node, node.facts) for node in nodes if node.facts is not None]
+    if not answered:
+        return [found]
+
+    def check(name: str, fault_of: Callable[[Node, NodeFacts], str], fine: str, fix: str) -> Finding:
+        faults = [f"{node.name}: {fault}" for node, facts in answered if (fault := fault_of(node, facts))]
+        return Finding(name, _some(faults), fix) if faults else Finding(name, fine)
+
+    def other_environment(_: Node, facts: NodeFacts) -> str:
+        return ", ".join(driver.changes(Environment.model_validate(facts.environment)))
+
+    has_gpus = any(_n_gpus(node, facts) or facts.n_torch_gpus for node, facts in answered)
+    code = check("code", other_environment, "versions and code as here", "install the same environment there as here")
+    gpus = check(
+        "GPUs",
+        _lost_gpus,
+        "PyTorch sees all of them" if has_gpus else "there is none: trainings run on the CPU",
+        "install PyTorch's build for CUDA there, or correct CUDA_VISIBLE_DEVICES where Ray starts",
+    )
+    shm = check(
+        "/dev/shm",
+        _little_shm,
+        f"{LEAST_SHM_BYTES / 1e9:g} GB or more",
+        "mount a larger one: docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory",
+    )
+    clocks = check(
+        "clocks",
+        _other_clock,
+        f"within {MOST_CLOCK_SECONDS:g} s",
+        "synchronize it (chrony, systemd-timesyncd): object stores refuse clocks that are 15 minutes off",
+    )
+    pack = check(
+        "a pack",
+        _failed_pack,
+        "trained on each device",
+        f"repair PyTorch or the GPU's driver there; to test it: python -m {_MODULE}",
+    )
+    # A single machine is not compared with itself.
+    is_cluster = any(node.n_ray_gpus is not None for node in nodes)
+    return [found, code, gpus, shm, clocks, pack] if is_cluster else [found, gpus, shm, pack]
+
+
+def this_machine() -> Node:
+    """Returns the facts of this machine, without Ray."""
+    return _node(os.uname().nodename, *_ask(sys.executable))
 
 
 def nodes_of_cluster() -> list[Node]:
@@ -70,12 +149,11 @@ def nodes_of_cluster() -> list[Node]:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def _answer(node: "dict[str, object]", reference: object, began: float, answered: float) -> Node:
+def _answer(node: dict[str, Any], reference: object, began: float, answered: float) -> Node:
     import ray
     from ray.exceptions import RayError
 
-    name, resources = str(node["NodeManagerHostname"]), node["Resources"]
-    n_ray_gpus = int(resources.get("GPU", 0)) if isinstance(resources, dict) else 0
+    name, n_ray_gpus = str(node["NodeManagerHostname"]), int(node["Resources"].get("GPU", 0))
     if reference is None:
         return Node(name=name, facts=None, error=f"no answer in {_SECONDS:g} s", n_ray_gpus=n_ray_gpus)
     try:
@@ -112,3 +190,31 @@ def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
     if process.returncode != 0:
         return "", (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
     return process.stdout, ""
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED] + ([f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []))
+
+
+def _n_gpus(node: Node, facts: NodeFacts) -> int:
+    return facts.n_gpus if node.n_ray_gpus is None else node.n_ray_gpus
+
+
+def _lost_gpus(node: Node, facts: NodeFacts) -> str:
+    by = "the machine has" if node.n_ray_gpus is None else "Ray counts"
+    n_there, build = _n_gpus(node, facts), facts.environment["versions"]["torch"]
+    return f"{by} {n_there}, PyTorch {build} sees {facts.n_torch_gpus}" if facts.n_torch_gpus < n_there else ""
+
+
+def _little_shm(_: Node, facts: NodeFacts) -> str:
+    return f"{facts.shm_bytes / 1e6:.0f} MB" if facts.shm_bytes < LEAST_SHM_BYTES else ""
+
+
+def _other_clock(node: Node, _: NodeFacts) -> str:
+    if abs(node.clock_offset) <= MOST_CLOCK_SECONDS + node.clock_slack:
+        return ""
+    return f"{abs(node.clock_offset):.0f} s {'ahead' if node.clock_offset > 0 else 'behind'}"
+
+
+def _failed_pack(_: Node, facts: NodeFacts) -> str:
+    return ", ".join(f"on {device} {error}" for device, error in facts.packs.items() if error)

@@ -1,10 +1,15 @@
-"""The forecast of a sweep: growth orders, escape times and price, printed or as JSON."""
+"""`attnsweep forecast`: when a sweep's trainings leave their start (escape times), and what the sweep costs.
 
+A sweep is split into cases: sets of trainings that differ only in init_sigma and seed.
+"""
+
+import itertools
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.console import Console
 
@@ -12,20 +17,94 @@ from attnsweep.orchestrator.analysis.rates.intervals import wilson
 from attnsweep.orchestrator.running.entry import resolved
 from attnsweep.orchestrator.running.preflight.engine_choice import engine_for
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.promise import Promise, remember_promise
-from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of
+from attnsweep.orchestrator.storage.run_records import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Scalar, Varied
+from attnsweep.search_spaces.suggestion import undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.forecast.forecast import Escape, EscapeForecast, forecast_escapes
+from attnsweep.workloads.interventions import INTERVENTION
+from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, users_code
 
 _HALF_WIDTH = 0.02
 _MOST_SEEDS = 2**14
-_WITHOUT_INTERVENTIONS = (
-    "interventions are not forecast: the steps to leave are those of trainings without; the price is for all trainings"
-)
+_SCALE = "init_sigma"
+_POINTS = 5
+_MOST_CASES = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One case of a forecast: trainings that differ only in `init_sigma` and seed.
+
+    Attributes:
+        chosen: The values of the parameters that vary besides init_sigma; for a range its middle.
+        parameters: The parameters of the trainings, without an intervention.
+        sigmas: The values of init_sigma, falling; for a range five values from its upper to its lower end.
+    """
+
+    chosen: Mapping[str, Scalar]
+    parameters: TrainingParameters
+    sigmas: tuple[float | None, ...]
+
+
+def cases_of(spec: Sweep, workload: Workload[Any]) -> tuple[list[Case], bool]:
+    """Returns the combinations of a sweep's choices that can be trained, each range at its middle, and whether the
+    sweep has interventions, which the cases are without.
+
+    Raises:
+        SpecError: If no combination can be trained.
+    """
+    axes = {name: _values(dimension) for name, dimension in spec.drawn().items()}
+    axes[_SCALE] = axes.get(_SCALE, [None])[:1]
+    cases: list[Case] = []
+    refusal, has_interventions = None, False
+    for point in itertools.product(*axes.values()):
+        drawn = dict(zip(axes, point, strict=True))
+        while missing := undrawn(spec, drawn):
+            drawn |= {name: _values(dimension)[0] for name, dimension in missing.items()}
+        values = values_of(spec, drawn)
+        has_interventions |= values.get(INTERVENTION) is not None
+        try:
+            parameters = workload.parameters.resolve(values | {INTERVENTION: None})
+        except SpecError as error:
+            refusal = error
+            continue
+        varies = [*spec.varied(), *spec.conditional()]
+        chosen = {name: values[name] for name in varies if name in values and name not in (_SCALE, INTERVENTION)}
+        case = Case(chosen=chosen, parameters=parameters, sigmas=_sigmas(spec, parameters, values))
+        if case not in cases:
+            cases.append(case)
+    if not cases and refusal is not None:
+        raise refusal
+    return cases, has_interventions
+
+
+def _values(dimension: Varied) -> list[Scalar]:
+    """Returns all choices of a parameter, or the middle of its range."""
+    if isinstance(dimension, Categorical):
+        return list(dimension.choices)
+    return dimension.model_copy(update={"points": 1}).grid()
+
+
+def _sigmas(spec: Sweep, parameters: TrainingParameters, values: Mapping[str, Scalar]) -> tuple[float | None, ...]:
+    dimension: Dimension | None = spec.space.get(_SCALE, parameters.init_sigma)
+    if isinstance(dimension, Conditional):
+        branch = dimension.then if values.get(dimension.on) in dimension.among else dimension.otherwise
+        dimension = parameters.init_sigma if branch is None else branch
+    if isinstance(dimension, Float):
+        sigmas = dimension.model_copy(update={"points": _POINTS}).grid()
+    elif isinstance(dimension, Categorical):
+        sigmas = list(dimension.choices)
+    else:
+        sigmas = [parameters.init_sigma]
+    numbers = {float(sigma) for sigma in sigmas if isinstance(sigma, int | float)}
+    return (*sorted(numbers, reverse=True), *([None] if None in sigmas else []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +129,9 @@ class Forecast:
     engine: str
     seconds: float
 
-    def content(self) -> dict[str, object]:
-        """Returns the forecast as plain values for JSON."""
-        return {
+    def to_json(self) -> str:
+        """Returns the forecast as one line of JSON, for scripts."""
+        content = {
             "sweep": self.sweep,
             "n_cases": self.n_cases,
             "leaves_out_interventions": self.leaves_out_interventions,
@@ -60,10 +139,7 @@ class Forecast:
             "price": asdict(self.price) | {"engine": self.engine},
             "seconds": self.seconds,
         }
-
-    def to_json(self) -> str:
-        """Returns the forecast as one line of JSON, for scripts."""
-        return json.dumps(self.content(), allow_nan=False)
+        return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
         """Prints the cases, then the price."""
@@ -73,7 +149,10 @@ class Forecast:
         if self.n_cases > len(self.escapes):
             lines.append(f"{self.n_cases - len(self.escapes)} more cases: choose one with --set")
         if self.leaves_out_interventions:
-            lines.append(_WITHOUT_INTERVENTIONS)
+            lines.append(
+                "interventions are not forecast: the steps to leave are those of trainings without; the price is for"
+                " all trainings"
+            )
         for line in (*lines, *_price_lines(self.price, self.engine), f"forecast in {self.seconds:.0f} s"):
             console.print(line, soft_wrap=True, markup=False)
 
@@ -96,35 +175,32 @@ def forecast(
     started = time.perf_counter()
     workload = load_workload(spec.workload, code)
     spec, _ = resolved(spec, workload)
-    cases = cases_of(spec, workload)
+    cases, has_interventions = cases_of(spec, workload)
     escapes = []
     with training_settings(), users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
-        for number, case in enumerate(cases.cases, 1):
-            say(f"pilots of case {number} of {len(cases.cases)} ...")
+        for number, case in enumerate(forecast_cases := cases[:_MOST_CASES], 1):
+            say(f"pilots of case {number} of {len(forecast_cases)} ...")
             escapes.append((case, forecast_escapes(workload, case.parameters, case.sigmas, range(n_seeds))))
     say("price ...")
     engine = engine_for(spec, workload, "auto", console).engine
     price = price_of(spec, workload, engine)
-    remember_promise(spec, Environment.current(workload, engine).id, _promise(price))
-    return Forecast(
-        sweep=spec.name,
-        escapes=escapes,
-        n_cases=cases.n_all,
-        leaves_out_interventions=cases.leaves_out_interventions,
-        price=price,
-        engine=engine,
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _promise(price: Price) -> Promise:
-    return Promise(
+    promise = Promise(
         seconds=price.core_seconds,
         seconds_low=price.core_seconds_low,
         seconds_high=price.core_seconds_high,
         is_bound=price.is_bound,
         n_rows=sum(price.n_rows.values()),
         n_bytes=price.n_bytes,
+    )
+    remember_promise(spec, Environment.current(workload, engine).id, promise)
+    return Forecast(
+        sweep=spec.name,
+        escapes=escapes,
+        n_cases=len(cases),
+        leaves_out_interventions=has_interventions,
+        price=price,
+        engine=engine,
+        seconds=time.perf_counter() - started,
     )
 
 

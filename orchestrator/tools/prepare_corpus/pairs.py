@@ -1,74 +1,57 @@
-"""`attnsweep prepare-corpus`: reads parallel text, writes a corpus, and reports how many rows were used."""
+"""`attnsweep prepare-corpus`: turns pairs of sentences into a corpus for the workload `translation`.
 
-import json
+Axis: N sentence pair.
+"""
+
 import shlex
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from attnsweep.orchestrator.tools.prepare_corpus.output import check_out, rows_table, sha256_of, write
-from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationReport, PreparationSettings, prepare
 from attnsweep.orchestrator.tools.prepare_corpus.raw_text import read_pairs
-from attnsweep.workloads.translation.corpus import CORPUS_FILE
+from attnsweep.orchestrator.tools.prepare_corpus.rows import (
+    PreparationSettings,
+    Prepared,
+    UsableRows,
+    check_out,
+    in_words,
+    rows_table,
+    sha256_of,
+    shares,
+    usable_rows,
+    write,
+)
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences, learn_vocabulary
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.translation.corpus import (
+    CORPUS_FILE,
+    PART_NAMES,
+    SPECIALS,
+    TEST,
+    TRAIN,
+    UNK,
+    VALID,
+    make_corpus,
+    make_side,
+)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preparation:
-    """A prepared corpus of parallel text, written to a file, with its origin, settings and report.
-
-    Attributes:
-        out: The file of the corpus.
-        digest: The digest of the corpus.
-        origin: The file and columns that it was made from.
-        settings: The settings of the preparation.
-        report: The counts of used and dropped rows, and statistics.
-    """
-
-    out: Path
-    digest: str
-    origin: dict[str, str]
-    settings: PreparationSettings
-    report: PreparationReport
-
-    @property
-    def next_command(self) -> str:
-        """The command to try next: a sweep that trains on the corpus."""
-        return f"attnsweep run head_roles --set corpus={shlex.quote(str(self.out))}"
-
-    def to_json(self) -> str:
-        """Returns the report as one line of JSON, for scripts."""
-        content = {
-            "corpus": str(self.out),
-            "digest": self.digest,
-            "origin": self.origin,
-            "settings": asdict(self.settings),
-            **self.report.to_dict(),
-            "next": self.next_command,
-        }
-        return json.dumps(content, allow_nan=False)
-
-    def print(self, console: Console) -> None:
-        """Prints the report and the next command."""
-        report = self.report
-        console.print(_rows_table(report))
-        console.print(_sides_table(report, (self.origin["source"], self.origin["target"])))
-        console.print(f"corpus   {self.out} (digest {self.digest})", soft_wrap=True, markup=False)
-        console.print(f"next     {self.next_command}", soft_wrap=True, markup=False)
-
-
-def prepare_file(
+def prepare_pairs(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
-) -> Preparation:
+) -> Prepared:
     """Prepares a corpus from a file of parallel text: reads the pairs, builds the corpus, and writes it to `out`.
 
     Args:
-        file: TSV, gzipped TSV or Parquet.
+        file, source, target: As in `read_pairs`.
         out: The corpus to write.
-        source, target: Names of columns or languages; by default the first two.
         settings: The settings of the preparation.
 
     Raises:
@@ -76,30 +59,100 @@ def prepare_file(
     """
     check_out(out, CORPUS_FILE)
     raw = read_pairs(file, source, target)
-    prepared = prepare(raw, settings)
-    origin = {"file": file.name, "sha256": sha256_of(file), "source": raw.names[0], "target": raw.names[1]}
-    corpus, report = prepared.corpus, prepared.report
+    fix = "see --source, --target and --longest"
+    usable = usable_rows(raw, settings, empty="empty_side", expected="pairs of sentences", fix=fix)
+    part_N, n_pairs = _parts(usable.sentences[0], settings)
+    sides = [
+        _with_vocabulary(name, texts, sentences, part_N == TRAIN, settings)
+        for name, texts, sentences in zip(raw.names, usable.texts, usable.sentences, strict=True)
+    ]
+    made_source, made_target = (make_side(side.words, side.numbers) for side in sides)
+    corpus = make_corpus(made_source, made_target, part_N)
+    origin = dict(zip(("file", "sha256", "source", "target"), (file.name, sha256_of(file), *raw.names), strict=True))
+    settings_of_pairs = {name: value for name, value in asdict(settings).items() if name != "unit"}
+    report = usable.counts() | {
+        "pairs": n_pairs,
+        "words": _by_side([len(side.words) for side in sides]),
+        "unknown_share": {
+            name: _by_side([side.filter(part_N == number).share_of(UNK) for side in sides])
+            for number, name in enumerate(PART_NAMES)
+        },
+        "mean_length": _by_side([float(side.lengths.mean()) for side in sides]),
+    }
     words = {"source": corpus.source.words, "target": corpus.target.words}
-    further = {"origin": origin, "settings": asdict(settings), "report": report.to_dict()}
-    columns = [prepared.source, prepared.target]
-    write(CORPUS_FILE.table(columns, corpus.part, words, corpus.digest, further), out)
-    return Preparation(out=out, digest=corpus.digest, origin=origin, settings=settings, report=report)
+    further = {"origin": origin, "settings": settings_of_pairs, "report": report}
+    write(CORPUS_FILE.table([side.numbers for side in sides], part_N, words, corpus.digest, further), out)
+    return Prepared(
+        out=out,
+        digest=corpus.digest,
+        facts={"origin": origin, "settings": settings_of_pairs, **report},
+        tables=(_parts_table(usable, n_pairs), _sides_table(report, raw.names)),
+        next_command=f"attnsweep run head_roles --set corpus={shlex.quote(str(out))}",
+    )
 
 
-def _rows_table(report: PreparationReport) -> Table:
-    grid = rows_table(report.rows, report.dropped, report.kept)
-    for part, count in report.pairs.items():
+def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np.int64], dict[str, int]]:
+    """Assigns each of the N pairs to training, validation or test. Returns the parts (N,) and the pairs of each part.
+
+    The part of a pair depends on the source sentence and the seed alone, not on the other rows of the file.
+    """
+    share_N = shares(source, settings.seed)
+    part_N = np.select([share_N < settings.held_out / 2, share_N < settings.held_out], [TEST, VALID], TRAIN)
+    n_pairs = {name: int((part_N == number).sum()) for number, name in enumerate(PART_NAMES)}
+    if not all(n_pairs.values()):
+        raise UserError(
+            "--held-out",
+            given=settings.held_out,
+            expected="a share that leaves sentence pairs in every part, unlike this one, which gives"
+            f" {in_words(n_pairs)}",
+            fix="choose another share or --seed, or give more sentences",
+        )
+    return part_N, n_pairs
+
+
+def _with_vocabulary(
+    name: str,
+    texts: pa.LargeStringArray,
+    sentences: Sentences,
+    is_trained_N: NDArray[np.bool_],
+    settings: PreparationSettings,
+) -> Sentences:
+    """Returns the sentences of one language with numbered words. The vocabulary comes from the training part alone."""
+    words = learn_vocabulary(
+        texts.filter(pa.array(is_trained_N)).to_pylist(),
+        "words",
+        min_frequency=settings.min_frequency,
+        lowercase=settings.lowercase,
+        specials=SPECIALS,
+    )
+    if len(words) == len(SPECIALS):
+        raise UserError(
+            "--min-frequency",
+            given=settings.min_frequency,
+            expected=f"a frequency that at least one word of {name} reaches",
+            fix="lower the frequency, or give more sentences",
+        )
+    return sentences.renumber(words, UNK)
+
+
+def _by_side(numbers: list[Any]) -> dict[str, Any]:
+    return dict(zip(("source", "target"), numbers, strict=True))
+
+
+def _parts_table(usable: UsableRows, n_pairs: Mapping[str, int]) -> Table:
+    grid = rows_table(usable)
+    for part, count in n_pairs.items():
         grid.add_row(f"  {part}", f"{count:,}")
     return grid
 
 
-def _sides_table(report: PreparationReport, names: tuple[str, str]) -> Table:
+def _sides_table(report: Mapping[str, Any], names: tuple[str, ...]) -> Table:
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("")
     for name in names:
         grid.add_column(escape(name), justify="right")
-    grid.add_row("vocabulary", *(f"{count:,}" for count in report.words))
-    grid.add_row("mean length, words", *(f"{length:.1f}" for length in report.mean_length))
-    for part, shares in report.unknown_share.items():
-        grid.add_row(f"unknown words, {part}", *(f"{share:.1%}" for share in shares))
+    grid.add_row("vocabulary", *(f"{count:,}" for count in report["words"].values()))
+    grid.add_row("mean length, words", *(f"{length:.1f}" for length in report["mean_length"].values()))
+    for part, share in report["unknown_share"].items():
+        grid.add_row(f"unknown words, {part}", *(f"{value:.1%}" for value in share.values()))
     return grid

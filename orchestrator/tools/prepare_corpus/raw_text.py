@@ -28,23 +28,22 @@ _ACCEPTED = "parallel sentences: a TSV with a header line (or its .gz), or Parqu
 _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their .gz), or Parquet"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RawPairs:
-    """N pairs of sentences as undecoded bytes.
+@dataclass(frozen=True, slots=True)
+class RawText:
+    """Columns of N texts as undecoded bytes.
 
     Attributes:
-        names: The names of the two columns.
-        source, target: The sentences, (N,) large_binary; null where the file has no value.
+        names: The names of the columns; empty for the lines of a plain text.
+        columns: The texts of each column, (N,) large_binary; null where the file has no value.
         n_wrong_fields: The number of rows left out because their number of fields differs from the header's.
     """
 
-    names: tuple[str, str]
-    source: pa.LargeBinaryArray
-    target: pa.LargeBinaryArray
+    names: tuple[str, ...]
+    columns: list[pa.LargeBinaryArray]
     n_wrong_fields: int = 0
 
 
-def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
+def read_pairs(path: Path, source: str | None, target: str | None) -> RawText:
     """Reads two columns of a file as sentence pairs. The file's format is recognized by its content, not by its name.
 
     Args:
@@ -62,26 +61,10 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
             columns, read = _tsv_columns(path)
             fix = "separate the columns by tabs, and name them in the first line"
         chosen = _choose(path, columns, source, target, fix)
-        texts, n_wrong_fields = read(chosen)
-    return RawPairs(names=chosen, source=texts[0], target=texts[1], n_wrong_fields=n_wrong_fields)
+        return read(chosen)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RawRows:
-    """N rows of text as undecoded bytes.
-
-    Attributes:
-        name: The name of the column; empty for the lines of a plain text.
-        texts: The rows, (N,) large_binary; null where the file has no value.
-        n_wrong_fields: The number of rows left out because their number of fields differs from the header's.
-    """
-
-    name: str
-    texts: pa.LargeBinaryArray
-    n_wrong_fields: int = 0
-
-
-def read_rows(path: Path, column: str | None) -> RawRows:
+def read_rows(path: Path, column: str | None) -> RawText:
     """Reads one column of a file, or the lines of a plain text file.
 
     Args:
@@ -93,20 +76,18 @@ def read_rows(path: Path, column: str | None) -> RawRows:
     """
     with _reading(path, _ACCEPTED_ROWS):
         if column is None and not _begins(path, _PARQUET):
-            return RawRows(name="", texts=_lines(_content(path)))
+            return RawText(("",), [_lines(_content(path))])
         columns, read = _parquet_columns(path) if _begins(path, _PARQUET) else _tsv_columns(path)
         if column is None and columns:
             column = columns[0]
         if column is None or columns.count(column) != 1:
-            known_columns = ", ".join(columns)
             raise UserError(
                 "--column",
                 given=column,
-                expected=f"the name of a text column, out of {known_columns or 'none'}",
+                expected=f"the name of a text column, out of {', '.join(columns) or 'none'}",
                 fix=f"see the columns of {path}",
             )
-        (texts,), n_wrong_fields = read((column,))
-    return RawRows(name=column, texts=texts, n_wrong_fields=n_wrong_fields)
+        return read((column,))
 
 
 @contextmanager
@@ -129,8 +110,8 @@ def _content(path: Path) -> bytes:
         return stream.read().removeprefix(_BYTE_ORDER_MARK)
 
 
-_Read: TypeAlias = Callable[[tuple[str, ...]], tuple[list[pa.LargeBinaryArray], int]]
-"""A function that reads columns by name, and counts the rows left out for a wrong number of fields."""
+_Read: TypeAlias = Callable[[tuple[str, ...]], RawText]
+"""A function that reads columns by name."""
 
 
 def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
@@ -146,10 +127,11 @@ def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
             fix=f"save the file in UTF-8 (the error in its header line: {error.reason})",
         ) from error
 
-    def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
+    def read(chosen: tuple[str, ...]) -> RawText:
         fields = pc.split_pattern(_lines(body), "\t")
         complete = fields.filter(pc.equal(pc.list_value_length(fields), len(names)))
-        return [pc.list_element(complete, names.index(name)) for name in chosen], len(fields) - len(complete)
+        columns = [pc.list_element(complete, names.index(name)) for name in chosen]
+        return RawText(chosen, columns, len(fields) - len(complete))
 
     return names, read
 
@@ -171,12 +153,12 @@ def _parquet_columns(path: Path) -> tuple[list[str], _Read]:
     is_struct = _STRUCT in schema.names and pa.types.is_struct(schema.field(_STRUCT).type)
     fields = list(schema.field(_STRUCT).type if is_struct else schema)
 
-    def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
+    def read(chosen: tuple[str, ...]) -> RawText:
+        table = pq.read_table(path, columns=[_STRUCT] if is_struct else list(chosen), partitioning=None)
         if is_struct:
-            structs = pq.read_table(path, columns=[_STRUCT], partitioning=None)[_STRUCT].combine_chunks()
-            return [_as_bytes(pc.struct_field(structs, name)) for name in chosen], 0
-        table = pq.read_table(path, columns=list(chosen), partitioning=None)
-        return [_as_bytes(table[name].combine_chunks()) for name in chosen], 0
+            structs = table[_STRUCT].combine_chunks()
+            return RawText(chosen, [_as_bytes(pc.struct_field(structs, name)) for name in chosen])
+        return RawText(chosen, [_as_bytes(table[name].combine_chunks()) for name in chosen])
 
     return [field.name for field in fields if _is_text(field.type)], read
 
@@ -195,11 +177,11 @@ def _as_bytes(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def _choose(path: Path, columns: Sequence[str], source: str | None, target: str | None, fix: str) -> tuple[str, str]:
+    known_columns = ", ".join(columns)
     if len(columns) < 2:
-        text_columns = ", ".join(map(repr, columns))
         raise UserError(
             "FILE",
-            given=f"the file {path}, whose text columns are {text_columns or 'none'}",
+            given=f"the file {path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
             expected=f"{_ACCEPTED} with two columns of text",
             fix=fix,
         )
@@ -208,13 +190,12 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
             raise UserError(
                 flag,
                 given=name,
-                expected=f"the name of a column, out of {', '.join(columns)}",
+                expected=f"the name of a column, out of {known_columns}",
                 fix=f"see the columns of {path}",
             )
     first = source if source is not None else next(name for name in columns if name != target)
     second = target if target is not None else next((name for name in columns if name != first), first)
     if first == second:
-        known_columns = ", ".join(columns)
         raise UserError(
             "--target",
             given=second,

@@ -1,74 +1,158 @@
-"""Decides which rows of a file can be used, and which of them are held out. Axis: N row."""
+"""Decides which rows of a file can be used and which of them are held out, and writes what was prepared.
+
+Axis: N row.
+"""
 
 import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences
+from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+from attnsweep.orchestrator.tools.prepare_corpus.raw_text import RawText
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences, Unit, split
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.prepared_files import Format
 
+_MOST = 2**31 - 1
 _NO_TEXT = r"[\p{Cc}\x{FFFD}]"
 """Matches control characters, and the replacement character, which some program wrote for bytes it could not decode."""
 
 
-class Reasons:
-    """Records for each of N rows why the row is dropped: the first reason that was marked."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparationSettings:
+    """The settings for preparing a corpus: which words and rows are kept, and which rows are held out.
 
-    def __init__(self, n_rows: int) -> None:
-        self._reasons_N = np.full(n_rows, "", dtype=object)
-
-    def mark(self, name: str, mask: NDArray[np.bool_]) -> None:
-        """Marks the rows where the mask (N,) is true as dropped for the reason `name`. An earlier reason of a row
-        stays."""
-        self._reasons_N[self.kept & mask] = name
-
-    @property
-    def kept(self) -> NDArray[np.bool_]:
-        """A mask (N,) of the rows that no reason drops."""
-        return np.asarray(self._reasons_N == "")
-
-    def count(self, name: str) -> int:
-        """Returns how many rows are dropped for the reason `name`."""
-        return int((self._reasons_N == name).sum())
-
-
-def read_texts(columns: list[pa.LargeBinaryArray], reasons: Reasons) -> list[pa.LargeStringArray]:
-    """Decodes and trims the N texts of each column. A text that is missing or cannot be decoded becomes empty.
-
-    Marks rows as `not_utf8` or `not_text` if that applies to any of their columns.
-    """
-    is_utf8 = np.logical_and.reduce([_is_utf8(column) for column in columns])
-    reasons.mark("not_utf8", ~is_utf8)
-    texts = [_texts(column, is_utf8) for column in columns]
-    for column in texts:
-        reasons.mark("not_text", pc.match_substring_regex(column, _NO_TEXT).to_numpy(zero_copy_only=False))
-    return texts
-
-
-def mark_duplicates(sides: list[Sentences], reasons: Reasons) -> None:
-    """Marks rows with the same words as an earlier row, to be dropped."""
-    rows = np.flatnonzero(reasons.kept)
-    keys = np.zeros(len(rows), dtype=np.int64)
-    for side in sides:
-        # The combined keys of the sides are renumbered from 0 after each side, so that they fit into 64 bits.
-        keys = _numbered(keys * (len(reasons.kept) + 1) + _numbered_texts(side.joined())[rows])
-    _, first = np.unique(keys, return_index=True)
-    is_later = np.zeros(len(reasons.kept), dtype=bool)
-    is_later[rows] = True
-    is_later[rows[first]] = False
-    reasons.mark("duplicate", is_later)
-
-
-def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str, fix: str) -> None:
-    """Raises an error if no row of a file can be used.
+    Attributes:
+        unit: Whether a token is a word or a character. Pairs of sentences are always split into words.
+        min_frequency: Words rarer than this in the training part become unknown words.
+        longest: The most words of a row that is kept; `None` for no limit.
+        held_out: The share of the rows held out; of pairs half for validation, half for test.
+        lowercase: Whether text is lowercased.
+        seed: The seed of the choice of held-out rows.
 
     Raises:
-        UserError: With the reasons.
+        UserError: If a value is out of its range.
     """
-    if not kept.any():
+
+    unit: Unit = "words"
+    min_frequency: int = 2
+    longest: int | None = None
+    held_out: float = 0.1
+    lowercase: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for flag, value in (("--min-frequency", self.min_frequency), ("--longest", self.longest)):
+            if value is not None and not 1 <= value <= _MOST:
+                raise UserError(
+                    flag, given=value, expected=f"a whole number from 1 to {_MOST}", fix="give a number in this range"
+                )
+        if not 0 < self.held_out < 1:
+            raise UserError(
+                "--held-out",
+                given=self.held_out,
+                expected="a share between 0 and 1",
+                fix="write for example --held-out 0.1",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A prepared corpus that was written to a file.
+
+    Attributes:
+        out: The file.
+        digest: The digest of its content.
+        facts: The origin, the settings, and the counts of rows and words, as `--json` prints them.
+        tables: The facts as tables for the screen.
+        next_command: The command to try next: a sweep that trains on the file.
+    """
+
+    out: Path
+    digest: str
+    facts: Mapping[str, Any]
+    tables: tuple[Table, ...]
+    next_command: str
+
+    def to_json(self) -> str:
+        """Returns the facts as one line of JSON, for scripts."""
+        content = {"corpus": str(self.out), "digest": self.digest, **self.facts, "next": self.next_command}
+        return json.dumps(content, allow_nan=False)
+
+    def print(self, console: Console) -> None:
+        """Prints the facts and the next command."""
+        for table in self.tables:
+            console.print(table)
+        console.print(f"corpus   {self.out} (digest {self.digest})", soft_wrap=True, markup=False)
+        console.print(f"next     {self.next_command}", soft_wrap=True, markup=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UsableRows:
+    """The N rows of a file that are kept, and how many rows were dropped.
+
+    Attributes:
+        texts, sentences: For each column the texts (N,), and the same texts split into words.
+        dropped: The number of dropped rows by the first reason that applies.
+    """
+
+    texts: list[pa.LargeStringArray]
+    sentences: list[Sentences]
+    dropped: dict[str, int]
+
+    def counts(self) -> dict[str, Any]:
+        """Returns the numbers of rows of the file, of kept rows, and of dropped rows by reason."""
+        kept = len(self.texts[0])
+        return {"rows": kept + sum(self.dropped.values()), "kept": kept, "dropped": self.dropped}
+
+
+def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expected: str, fix: str) -> UsableRows:
+    """Decodes the columns of a file, splits the texts into words, and leaves out the rows that cannot be used.
+
+    Args:
+        raw: The columns.
+        settings: The settings of the preparation.
+        empty: The name of the reason that a text of the row has no words.
+        expected, fix: What the error says that was expected, and how to mend it.
+
+    Raises:
+        UserError: If no row can be used, with the reasons.
+    """
+    is_utf8_N = np.logical_and.reduce([_is_utf8(column) for column in raw.columns])
+    texts = [_decoded(column, is_utf8_N) for column in raw.columns]
+    sentences = [split(column.to_pylist(), settings.unit, lowercase=settings.lowercase) for column in texts]
+    reason_N = np.full(len(is_utf8_N), "", dtype=object)
+
+    def mark(reason: str, mask_N: NDArray[np.bool_]) -> None:
+        reason_N[(reason_N == "") & mask_N] = reason
+
+    mark("not_utf8", ~is_utf8_N)
+    for column in texts:
+        mark("not_text", pc.match_substring_regex(column, _NO_TEXT).to_numpy(zero_copy_only=False))
+    for side in sentences:
+        mark(empty, side.lengths == 0)
+    for side in sentences:
+        mark("too_long", side.lengths > (settings.longest or _MOST))
+    mark("duplicate", _is_repeated(sentences, reason_N == ""))
+    counts = Counter(reason_N.tolist())
+    dropped = {"wrong_number_of_fields": raw.n_wrong_fields} | {
+        reason: counts[reason] for reason in ("not_utf8", "not_text", empty, "too_long", "duplicate")
+    }
+    is_kept_N = np.asarray(reason_N == "")
+    if not is_kept_N.any():
         why = in_words({name: count for name, count in dropped.items() if count})
         raise UserError(
             "FILE",
@@ -76,25 +160,67 @@ def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str,
             expected=expected,
             fix=fix,
         )
+    return UsableRows(
+        texts=[column.filter(pa.array(is_kept_N)) for column in texts],
+        sentences=[side.filter(is_kept_N) for side in sentences],
+        dropped=dropped,
+    )
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns a pseudo-random number in 0..1 for each of N sentences, which depends only on the sentence and the
-    seed."""
-    texts = sentences.joined().dictionary_encode()
-    share = np.array([_share_of(text, seed) for text in texts.dictionary.to_pylist()])
-    share_N: NDArray[np.float64] = share[texts.indices.to_numpy()]
-    return share_N
+    """Returns a pseudo-random number in 0..1 for each of N sentences, which depends on the sentence and the seed
+    alone."""
+    texts = (f"{seed} {text}".encode() for text in sentences.joined().to_pylist())
+    digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
 
 
-def unknown_share(side: Sentences, unknown: int) -> float:
-    """Returns the share of words outside the vocabulary among all words of one language."""
-    return float((side.numbers.flatten().to_numpy() == unknown).mean())
-
-
-def in_words(numbers: dict[str, int]) -> str:
+def in_words(numbers: Mapping[str, int]) -> str:
     """Formats counts by name for a message: `not utf8 3, duplicate 12`."""
     return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in numbers.items())
+
+
+def check_out(out: Path, kind: Format[Any]) -> None:
+    """Checks that the prepared corpus can be written to a path. Does not touch the path.
+
+    Raises:
+        UserError: If its folder cannot be written, or the path holds a file of another kind.
+    """
+    check_output(out)
+    if out.exists() and not kind.is_at(out):
+        raise UserError(
+            "--out",
+            given=str(out),
+            expected=f"the path of a new file, or of a {kind.noun} that may be overwritten",
+            fix="choose another path",
+        )
+
+
+def write(table: pa.Table, out: Path) -> None:
+    """Writes a table to a Parquet file: durably under a temporary name, then by an atomic rename.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
+    with writing_file(out) as path:
+        pq.write_table(table, path, compression="zstd")
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def rows_table(usable: UsableRows) -> Table:
+    """Makes a table for the screen: the number of rows of a file that were used, and why the others were dropped."""
+    counts = usable.counts()
+    grid = Table(box=box.SIMPLE_HEAD)
+    grid.add_column("rows")
+    grid.add_column(f"{counts['rows']:,}", justify="right")
+    for reason, count in usable.dropped.items():
+        grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
+    grid.add_row("kept", f"{counts['kept']:,}")
+    return grid
 
 
 def _is_utf8(column: pa.LargeBinaryArray) -> NDArray[np.bool_]:
@@ -113,19 +239,18 @@ def _decodes(text: bytes) -> bool:
     return True
 
 
-def _texts(column: pa.LargeBinaryArray, is_utf8: NDArray[np.bool_]) -> pa.LargeStringArray:
-    filled = pc.fill_null(pc.if_else(pa.array(is_utf8), column, b""), b"")
+def _decoded(column: pa.LargeBinaryArray, is_utf8_N: NDArray[np.bool_]) -> pa.LargeStringArray:
+    """Decodes and trims N texts. A text that is missing or cannot be decoded becomes empty."""
+    filled = pc.fill_null(pc.if_else(pa.array(is_utf8_N), column, b""), b"")
     return pc.utf8_trim_whitespace(filled.cast(pa.large_string()))
 
 
-def _share_of(sentence: str, seed: int) -> float:
-    digest = hashlib.blake2b(f"{seed} {sentence}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
-
-
-def _numbered_texts(texts: pa.StringArray) -> NDArray[np.int64]:
-    return texts.dictionary_encode().indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
-
-
-def _numbered(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+def _is_repeated(sentences: list[Sentences], is_kept_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Returns a mask (N,) of the kept rows that have the same words as an earlier kept row."""
+    rows = list(zip(*(side.joined().to_pylist() for side in sentences), strict=True))
+    is_repeated_N = np.zeros(len(is_kept_N), dtype=bool)
+    seen = set()
+    for row in np.flatnonzero(is_kept_N):
+        is_repeated_N[row] = rows[row] in seen
+        seen.add(rows[row])
+    return is_repeated_N

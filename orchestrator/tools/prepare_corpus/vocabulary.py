@@ -48,6 +48,10 @@ class Sentences:
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
+    def share_of(self, word: int) -> float:
+        """Returns the share of a word, such as the unknown word, among all words."""
+        return float((self.numbers.flatten().to_numpy() == word).mean())
+
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 

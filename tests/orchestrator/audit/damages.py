@@ -239,8 +239,8 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a trial half drawn and not trained": (
         _asked_and_half_drawn,
         [
-            "1 trials asked for and never told: 10; continue with: attnsweep resume DIR",
             "1 trials left half drawn by a kill: 10 (raises, variant, optimizer, init_sigma missing); continue with: ",
+            "1 trials asked for and never told: 10; continue with: attnsweep resume DIR",
             "study.journal: lines of another program that are no notes: 25; restore it from a copy",
         ],
     ),

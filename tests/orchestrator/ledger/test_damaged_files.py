@@ -19,7 +19,7 @@ from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import digest
-from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
+from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.errors import UserError

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact
 from attnsweep.orchestrator.storage.local import LocalFolder
-from tests.orchestrator.ledger.kills import crashes
+from tests.orchestrator.ledger.kills import crashes, read_beside_a_writer_and_kill_it
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
 
 
@@ -171,33 +168,9 @@ def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypa
     assert events[3:] == [event for table in tables for event in (("rename", table), ("sync", table))]
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from tests.orchestrator.ledger.kills import crashes
-from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
-with open_writer(Path(sys.argv[1])) as writer:
-    for trial in range(100_000):
-        writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
-        print(trial, flush=True)
-"""
-
-
 @pytest.mark.slow
 def test_a_reader_beside_the_writer_and_a_killed_writer(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            committed = int(line) + 1
-            trials = Ledger(tmp_path).trainings(columns=["trial"])["trial"].to_pylist()
-            assert sorted(trials) == list(range(len(trials)))
-            assert len(trials) >= committed
-            if committed == 20:
-                break
-        process.kill()
-        for line in process.stdout:
-            committed = int(line) + 1
+    committed = read_beside_a_writer_and_kill_it(tmp_path, 20, MAX_FRAGMENTS)
     with open_writer(tmp_path):
         found = len(committed_keys(tmp_path))
         assert committed <= found <= committed + 1

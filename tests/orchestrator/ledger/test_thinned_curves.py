@@ -11,11 +11,10 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.garbage import collect, thin_curves
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
-from attnsweep.orchestrator.ledger.thinning import thinned
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order, thinned
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.replays import read_replays
+from attnsweep.orchestrator.storage.run_records import read_replays
 from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sweep

@@ -9,7 +9,7 @@ import pytest
 
 from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.storage.replays import Replays, read_replays
+from attnsweep.orchestrator.storage.run_records import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext

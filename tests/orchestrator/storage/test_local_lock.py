@@ -11,7 +11,7 @@ import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.owner import Owner
+from attnsweep.orchestrator.storage.locks import Owner
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import committed_keys, open_writer, pack_rows
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from moto.s3.responses import S3Response
 
-from attnsweep.orchestrator.storage import lease as object_lock
+from attnsweep.orchestrator.storage import locks as object_lock
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import LEASE_FILE, ObjectLock
+from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import committed_keys, open_writer, pack_rows

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.record import DamagedRecordError, RecordFile
-from attnsweep.orchestrator.storage.replays import REPLAYS, Replays, earlier_replays, read_replays
+from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays, earlier_replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows

@@ -13,10 +13,9 @@ import torch
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.place_names import place_of
-from attnsweep.orchestrator.tools.doctor import services
-from attnsweep.orchestrator.tools.doctor.checks import check_nodes
+from attnsweep.orchestrator.tools.doctor import examination
 from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained, _with_slices
-from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, this_machine
+from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, check_nodes, this_machine
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.pack import Pack
 from tests.orchestrator.storage.object_store import new_prefix, object_names
@@ -104,6 +103,15 @@ def test_on_one_machine_pytorch_is_compared_with_the_driver_of_its_gpus() -> Non
     assert set(lines) == {"nodes", "GPUs", "/dev/shm", "a pack"}
 
 
+def test_a_machine_without_a_gpu_is_told_so_and_nodes_without_an_answer_nothing() -> None:
+    assert _lines(_with(n_gpus=0, n_torch_gpus=0))["GPUs"].startswith("FAIL")
+    bare = replace(_with(n_gpus=0, n_torch_gpus=0), n_ray_gpus=0)
+    assert _lines(bare)["GPUs"] == "ok    GPUs       there is none: trainings run on the CPU"
+    assert _lines(replace(bare, n_ray_gpus=None))["GPUs"] == _lines(bare)["GPUs"]
+    assert _lines(bare, NODE)["GPUs"] == "ok    GPUs       PyTorch sees all of them"
+    assert set(_lines(replace(NODE, facts=None, error="no answer"))) == {"nodes"}
+
+
 def test_many_faults_are_counted() -> None:
     nodes = [replace(_with(shm_bytes=0), name=f"host{number}") for number in range(20)]
     assert "host3: 0 MB, 16 more; mount" in _lines(*nodes)["/dev/shm"]
@@ -151,7 +159,7 @@ def test_a_node_without_attnsweep_says_so() -> None:
 @pytest.mark.scale
 @pytest.mark.slow
 def test_this_machine_answers() -> None:
-    [node] = this_machine()
+    node = this_machine()
     assert node.facts is not None
     assert node.facts.environment == HERE.model_dump()
     assert node.facts.packs["cpu"] == ""
@@ -169,9 +177,9 @@ def test_a_library_that_is_too_new_or_missing(found: str | None, line: str, monk
             raise PackageNotFoundError(name)
         return found
 
-    assert services.check_versions().fix == ""
-    monkeypatch.setattr(services, "version", planted)
-    assert str(services.check_versions()).startswith(f"FAIL  versions   {line}")
+    assert examination.check_versions().fix == ""
+    monkeypatch.setattr(examination, "version", planted)
+    assert str(examination.check_versions()).startswith(f"FAIL  versions   {line}")
 
 
 def _nothing(folder: Path, token: Path) -> dict[str, str]:
@@ -222,39 +230,41 @@ def test_a_token_that_protects_nobody(
     token.touch(mode=0o600)
     for name, value in plant(tmp_path, token).items():
         monkeypatch.setenv(name, value)
-    assert line in str(services.check_token(address))
+    assert line in str(examination.check_token(address))
 
 
 @pytest.mark.slow
 def test_mlflow_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, mlflow_uri: str) -> None:
-    assert str(services.check_mlflow(mlflow_uri)).startswith(f"ok    MLflow     {mlflow_uri} answers")
+    assert str(examination.check_mlflow(mlflow_uri)).startswith(f"ok    MLflow     {mlflow_uri} answers")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    line = str(services.check_mlflow("http://user:secret@127.0.0.1:1"))
+    line = str(examination.check_mlflow("http://user:secret@127.0.0.1:1"))
     assert line.startswith("FAIL  MLflow     http://...@127.0.0.1:1: MlflowException: ")
     assert "; start it, or correct MLFLOW_TRACKING_URI" in line
     assert "secret" not in line
 
 
 def test_a_database_that_cannot_be_made() -> None:
-    line = str(services.check_mlflow("sqlite:////proc/none/mlflow.db"))
+    line = str(examination.check_mlflow("sqlite:////proc/none/mlflow.db"))
     assert line.startswith("FAIL  MLflow     sqlite:////proc/none/mlflow.db cannot be written (")
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     assert (
-        str(services.check_directory(place_of(tmp_path / "a" / "b")))
+        str(examination.check_directory(place_of(tmp_path / "a" / "b")))
         == f"ok    directory  {tmp_path}/a/b can be written"
     )
     assert list(tmp_path.iterdir()) == []
-    assert str(services.check_directory(place_of("/proc/s"))).startswith("FAIL  directory  /proc/s cannot be written (")
+    assert str(examination.check_directory(place_of("/proc/s"))).startswith(
+        "FAIL  directory  /proc/s cannot be written ("
+    )
 
 
 def test_an_object_store_is_tried(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = new_prefix()
-    assert str(services.check_directory(prefix)) == f"ok    directory  {prefix} can be written"
+    assert str(examination.check_directory(prefix)) == f"ok    directory  {prefix} can be written"
     assert object_names(prefix) == set()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    line = str(services.check_directory(new_prefix()))
+    line = str(examination.check_directory(new_prefix()))
     assert line.startswith("FAIL  directory  s3://attnsweep-test/sweeps/")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import UserError

@@ -346,7 +346,7 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
 
     for name, failing, said in (
         ("storage.output_file.sync", unsynced, "got 'Input/output error', expected a file that can be written"),
-        ("tools.prepare_corpus.output.pq.write_table", torn, "choose another path (No space left on device)"),
+        ("tools.prepare_corpus.rows.pq.write_table", torn, "choose another path (No space left on device)"),
     ):
         monkeypatch.setattr(f"attnsweep.orchestrator.{name}", failing)
         ended = prepare("a.tsv", "--out", "c.parquet", "--no-lowercase")

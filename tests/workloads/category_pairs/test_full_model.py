@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnsweep.reproduction.shin.solutions import SOLUTIONS
+from attnsweep.reproduction.shin.handmade import SOLUTIONS
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.outcomes import reference_levels, reference_predictors
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters

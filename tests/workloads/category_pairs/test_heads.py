@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnsweep.reproduction.shin.solutions import SOLUTIONS
+from attnsweep.reproduction.shin.handmade import SOLUTIONS
 from attnsweep.workloads.category_pairs.head_scores import solution_scores
 
 N, M = 4, 6

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._inductor.exc import InductorError
 
-from attnsweep.orchestrator.tools.new_workload.look_back import look_back
+from attnsweep.orchestrator.tools.look_back import look_back
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling.lanes_last import OverLanes
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, _key, block_engine, interpreted

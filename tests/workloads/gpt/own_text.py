@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from attnsweep.orchestrator.tools.prepare_corpus.text import TextSettings, prepare_text
+from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
+from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
 from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
 
 RHYME = [f"{number} little birds sat on a wall, {number} little birds in all" for number in range(100, 160)]
@@ -13,5 +14,5 @@ def prepared(folder: Path, lines: list[str] = RHYME, unit: Unit = "characters", 
     (folder / "plain.txt").write_text("\n".join(lines))
     settings = {"held_out": 0.3} | settings
     out = folder / "text.parquet"
-    prepare_text(folder / "plain.txt", out, None, TextSettings(unit=unit, **settings))  # type: ignore[arg-type]
+    prepare_text(folder / "plain.txt", out, None, PreparationSettings(unit=unit, **settings))  # type: ignore[arg-type]
     return out

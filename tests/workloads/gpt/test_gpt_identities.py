@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from attnsweep.reproduction.boue.misprints import MaskThatMultiplies
+from attnsweep.reproduction.boue.gradients import MaskThatMultiplies
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
 from attnsweep.workloads.gpt.model import GPT

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnsweep.reproduction.boue.models import Kept, next_logits
+from attnsweep.reproduction.boue.counts import Kept, next_logits
 from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
 from tests.workloads.gpt.models import N_WORDS, random_batch, random_gpt
 

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.running.preflight.engine_choice import engine_for, e
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tools.new_workload import look_back
+from attnsweep.orchestrator.tools import look_back
 from attnsweep.orchestrator.training.trainer_actor import Settled
 from attnsweep.search_spaces import Categorical, Float, Int
 from attnsweep.search_spaces.loading import load_sweep

@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
-from attnsweep.orchestrator.tools.forecast.cases import cases_of
-from attnsweep.orchestrator.tools.forecast.forecast import seeds_for
+from attnsweep.orchestrator.tools.forecast.forecast import cases_of, seeds_for
 from attnsweep.orchestrator.tools.forecast.price import price_of, seconds_of_packs
 from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -75,22 +74,22 @@ def test_cases_are_the_combinations_of_choices_at_the_middle_of_ranges() -> None
             "init_sigma": Categorical((0.01, None, 0.1)),
         }
     )
-    found = cases_of(spec, CategoryPairs())
-    assert [each.chosen["qk"] for each in found.cases] == ["merged", "factored"]
-    assert found.cases[1].chosen["qk_rank"] == 4
-    assert found.cases[0].parameters.learning_rate == pytest.approx(1e-2)
-    assert found.cases[0].sigmas == (0.1, 0.01, None)
+    (merged, factored), _ = cases_of(spec, CategoryPairs())
+    assert [case.chosen["qk"] for case in (merged, factored)] == ["merged", "factored"]
+    assert factored.chosen["qk_rank"] == 4
+    assert merged.parameters.learning_rate == pytest.approx(1e-2)
+    assert merged.sigmas == (0.1, 0.01, None)
 
 
 def test_cases_are_of_trainings_without_interventions() -> None:
     space = {**SPEC.space, "qk": Categorical(("merged", "factored"))}
     texts = (None, "kick 0.1 at 90", "freeze v_NN 0..5")
-    found = cases_of(SPEC.but(space={**space, "intervention": Categorical(texts)}), CategoryPairs())
-    assert found.leaves_out_interventions
-    assert [dict(each.chosen) for each in found.cases] == [{"qk": "merged"}, {"qk": "factored"}]
-    assert {each.parameters.intervention for each in found.cases} == {None}
-    assert not cases_of(SPEC.but(space=space), CategoryPairs()).leaves_out_interventions
-    assert cases_of(SPEC.fix({"intervention": texts[1]}), CategoryPairs()).leaves_out_interventions
+    cases, has_some = cases_of(SPEC.but(space={**space, "intervention": Categorical(texts)}), CategoryPairs())
+    assert has_some
+    assert [dict(case.chosen) for case in cases] == [{"qk": "merged"}, {"qk": "factored"}]
+    assert {case.parameters.intervention for case in cases} == {None}
+    for spec, has_some in ((SPEC.but(space=space), False), (SPEC.fix({"intervention": texts[1]}), True)):
+        assert cases_of(spec, CategoryPairs())[1] == has_some
 
 
 @pytest.mark.scale

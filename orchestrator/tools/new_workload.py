@@ -1,4 +1,4 @@
-"""Writes the file of a new workload: the template `look_back.py` under the user's names."""
+"""`attnsweep new-workload`: writes the example workload `look_back.py` under a name of the user's, to be changed."""
 
 import importlib.util
 import keyword
@@ -11,14 +11,12 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import registered_names
 
 _TEMPLATE = Path(__file__).with_name("look_back.py")
-_NAME = "look_back"
-"""The name of the template's problem."""
 _LONGEST = 40
 _VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_workload(name: str, folder: Path) -> Path:
-    """Writes the example workload to the file `name`.py in the folder; returns the file's path.
+    """Writes the example workload to the file `name`.py in the folder. Returns the file's path.
 
     Args:
         name: The name of the workload, in lower case.
@@ -29,7 +27,7 @@ def write_workload(name: str, folder: Path) -> Path:
     """
     _check_name(name)
     path = folder / f"{name}.py"
-    content = _TEMPLATE.read_text(encoding="utf-8").replace(_NAME, name)
+    content = _TEMPLATE.read_text(encoding="utf-8").replace(_TEMPLATE.stem, name)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)

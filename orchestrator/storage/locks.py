@@ -1,8 +1,9 @@
-"""The lock of a sweep in an object store: a lease that its holder renews, free for any process once it has expired.
+"""The exclusive right to write to a sweep: its owner, and the lease by which a sweep in an object store is locked.
 
-The lease is one object. It is taken, renewed and given back by compare-and-swap: each write names the version that it
-replaces, and the store refuses it if the object has changed since. Of several processes one wins, and a holder whose
-lease was taken over while it was suspended notices at its next renewal.
+A lease is one object that its holder renews, and that any process may take once it has expired. It is taken, renewed
+and given back by compare-and-swap: each write names the version that it replaces, and the store refuses the write if
+the object has changed since. Of several processes one wins, and a holder whose lease was taken over while the holder
+was suspended notices at its next renewal.
 
 Ages are differences between times of the store's own clock. The lease does not protect against a process that is
 suspended for longer than the lease between `confirm` and the end of its upload.
@@ -10,14 +11,18 @@ suspended for longer than the lease between `confirm` and the end of its upload.
 
 import contextlib
 import itertools
+import json
+import os
+import platform
 import threading
 import time
 import uuid
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.owner import Owner, TakenError, taken
 from attnsweep.workloads.errors import UserError
 
 LEASE_FILE = ".ledger.lock"
@@ -28,6 +33,70 @@ _UNDER_WAY_SECONDS = 5.0
 """Seconds after which the uploads that a killed writer had begun have ended."""
 _LOST_FIX = "the rows that this run has committed are kept, and the other process continues: let it end, or stop it"
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that holds a lock: its command, host, process id and start.
+
+    Attributes:
+        work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
+        processes: The table of processes to which the pid belongs: boot id and namespace of the machine.
+    """
+
+    work: str
+    host: str
+    pid: int
+    since: str
+    processes: str | None
+
+    @classmethod
+    def this_process(cls, work: str) -> "Owner":
+        """Returns the present process as an owner whose lock begins now."""
+        return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
+
+    @classmethod
+    def from_json(cls, text: str) -> "Owner | None":
+        """Parses the text that `to_json` writes; returns `None` for an incomplete or any other text."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the owner was a process of this machine and has ended."""
+        if self.processes is None or self.processes != _processes():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except OSError as error:
+            # A process of another user may not be signalled, so a PermissionError means that the process is alive.
+            return isinstance(error, ProcessLookupError)
+        return False
+
+
+class TakenError(UserError):
+    """Raised if another process has locked the sweep that this process wants to write to."""
+
+
+def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
+    """Returns the error for a sweep that is locked by another process."""
+    who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
+    return TakenError(
+        place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix
+    )
+
+
+def _processes() -> str | None:
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return None
 
 
 class LostLeaseError(StoreError):
@@ -86,11 +155,7 @@ class ObjectLock:
 
     def confirm(self) -> None:
         """Checks that the lease lasts for at least half its duration from now, and else renews it, even if it has
-        expired. Fails if another process has taken it.
-
-        Raises:
-            LostLeaseError: If another process has taken it.
-        """
+        expired. Raises LostLeaseError if another process has taken it."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
                 self._renew()

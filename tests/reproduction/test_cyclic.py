@@ -2,12 +2,15 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
+from attnsweep.reproduction.cyclic import note
 from attnsweep.reproduction.cyclic.words import (
     Evaluation,
     Expression,
@@ -102,3 +105,23 @@ def test_a_sum_in_a_word_stands_in_brackets() -> None:
     assert text_of(product(transposed(product(A, Sum((B, C)))), B)) == "(B + C)' A' B"
     names: dict[Expression, str] = {Sum((B, C)): "D"}
     assert text_of(product(A, transposed(Sum((B, C)))), names) == "A D'"
+
+
+MISPRINTS = {"the same as matrices differ by", "the same as printed, by sum e^x", "the same as printed, with B E' A"}
+
+
+def test_words_and_counts_agree_and_what_is_misprinted_differs(tmp_path: Path) -> None:
+    found = note.reproduce(tmp_path, Console(quiet=True))
+    assert {row.name for row in found.rows if row.agrees is False} == MISPRINTS
+    assert all(float(row.ours) > 0.1 for row in found.rows if row.name in MISPRINTS)
+    encoder = dict(found.tables)["The words of one encoder, E = Y - F; Z = s X Q K' X', H = a(Z) X V + C b"]
+    assert [row[:2] for row in encoder if row[0] in "QW"] == [
+        ["Q", "-X' s' aa(Z, mm(H, E W') V' X') X K"],
+        ["W", "-m(H)' E"],
+    ]
+
+
+def test_the_corrected_rules_hold() -> None:
+    assert note.swapped_rectifier()[0] < 1e-14
+    assert note.softmax_denominator()[0] < 1e-14
+    assert note.softmax_substitution()[0] < 1e-14

@@ -1,4 +1,4 @@
-"""The sweep behind a reproduction is the shipped one, or is refused."""
+"""The sweep behind a reproduction is the shipped one, or is refused; studies compile where they can."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.reproduction.ledgers import publish
-from attnsweep.reproduction.trained import is_same_but_for_seed, swept
+from attnsweep.reproduction.trained import block_programs, is_same_but_for_seed, swept
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -31,3 +31,14 @@ def test_the_shipped_sweep_with_another_seed_is_the_same() -> None:
     shipped = load_sweep("quickstart")
     assert is_same_but_for_seed(shipped.but(seed=5), shipped)
     assert not is_same_but_for_seed(shipped.but(seed=5, replicates=4), shipped)
+
+
+def test_a_machine_without_a_compiler_trains_without_programs(without_compiler: None) -> None:
+    assert block_programs("category_pairs") is None
+
+
+def test_workloads_share_no_programs() -> None:
+    if block_programs("category_pairs") is None:
+        pytest.skip("this machine cannot compile")
+    assert block_programs("category_pairs") is block_programs("category_pairs")
+    assert block_programs("category_pairs") is not block_programs("gpt")

@@ -1,1 +1,0 @@
-"""`attnsweep new-workload`: writes a file with a small workload for the user to change."""
