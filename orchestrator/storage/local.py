@@ -24,7 +24,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel (flock) on a file that names its owner. It lasts until `close` or the end of the process."""
+    """A lock of the kernel (flock) on a file that names the owner, until `close` or the end of the process."""
 
     file: FileIO
 
