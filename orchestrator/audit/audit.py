@@ -115,7 +115,7 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
 
 
 def _check_trust(directory: SweepDirectory) -> None:
-    """Raises an error if the sweep's code is not trusted. A damaged or missing stored file is reported later as a
+    """Raises UserError if the sweep's code is not trusted. A damaged or missing stored file is reported later as a
     problem."""
     try:
         code = code_of(directory)

@@ -1,4 +1,4 @@
-"""Audits what holds several sweeps or parts of one: a directory of merged sweeps, and a sweep of several drivers."""
+"""Audits a directory of merged sweeps, and a sweep that is divided among several drivers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import UserError
 
 _AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
 _COUNT = Problem("sweeps with another number of trainings than when they were merged", _AGAIN)
-_STRANGE = Problem("sweeps that were not merged into it", _AGAIN)
+_STRANGE = Problem("sweeps that were not merged into the directory", _AGAIN)
 _NUMBERS = Problem("sweeps whose trials have other numbers than they were given", _AGAIN)
 _TWICE = Problem("trainings recorded more than once", _AGAIN)
 
@@ -24,8 +24,8 @@ _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
 
 
 def audit_merged(directory: SweepDirectory) -> Audit:
-    """Audits a directory of merged sweeps. It has no study and no MLflow runs to compare with; only the original
-    sweeps have them."""
+    """Audits a directory of merged sweeps. Only the original sweeps, not the directory, have a study and MLflow runs to
+    compare with."""
     finished, unreadable = check_course(directory, _AGAIN)
     problems = (
         *check_files(directory.place, directory.spec_sha256, finished=bool(finished)),

@@ -1,4 +1,4 @@
-"""Merges fragments to keep the number of files small, and removes files that a crash or a merge has left.
+"""Merges fragments (the files that one commit wrote, one for each table), and removes what a crash or a merge left.
 
 A merge is published like a commit, under a new name. From that moment the fragments that it lists as replaced do not
 count; they are removed next. So each row counts exactly once, wherever a crash strikes.
@@ -77,7 +77,7 @@ def merge_alike(place: Place) -> None:
 
 def recover(place: Place) -> Recovery:
     """Removes all files that belong to no committed fragment, or to a fragment that a merged fragment replaces. Only
-    the holder of the sweep's lock may call it.
+    the holder of the sweep's lock may call this function.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.

@@ -369,7 +369,7 @@ def reason(damage: Exception) -> str:
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """Returns the error that reports a damaged file."""
+    """Returns the error for a damaged file, with the fix that every command suggests."""
     return DamagedFileError(
         path,
         given=given,

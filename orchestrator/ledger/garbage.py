@@ -38,7 +38,7 @@ class Garbage:
 
 
 def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[Garbage]:
-    """Finds files that are no longer needed, and removes them if asked to. Holds the sweep's lock while it does.
+    """Finds files that are no longer needed, and removes them if asked to, under the sweep's lock.
 
     Args:
         where: The sweep directory.
@@ -73,7 +73,7 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger with fewer probes: of each curve it keeps every `every`-th probe, the first and the last.
+    """Rewrites the ledger with fewer probes: of each curve, every `every`-th probe stays, with the first and the last.
 
     As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
     continues. Only the holder of the sweep's lock may call it.

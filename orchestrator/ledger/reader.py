@@ -83,7 +83,7 @@ class Ledger:
             yield connection
 
     def tables(self) -> Tables:
-        """Returns all tables as of now, by name. They stay readable even when their files are removed.
+        """Returns all tables as of now, by name. The tables stay readable even when their files are removed.
 
         From an object store the tables are downloaded completely, and again only when the files there have changed.
         """

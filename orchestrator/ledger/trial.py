@@ -21,8 +21,8 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended, as far as the rules of replication and the objectives need it. `eval_loss` is `None` if it
-    was not finite."""
+    """How a training ended, as far as the rules of replication and the objectives need it. `eval_loss` is `None` if the
+    loss was not finite."""
 
     outcome: str
     stuck: bool

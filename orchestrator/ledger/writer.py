@@ -79,8 +79,8 @@ class LedgerWriter:
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when this
-        returns.
+        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when the
+        call returns.
 
         Args:
             pack: The name of the first pack. A name may be committed again: each commit makes a new fragment.

@@ -1,5 +1,5 @@
-"""Removes passwords and tokens from texts that are shown or stored. Specs are stored unchanged, so must not hold
-any."""
+"""Removes passwords and tokens from texts that are shown or stored, and refuses specs that hold any, because specs are
+stored unchanged."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The environment of a training: versions of libraries and code; and the provenance of a sweep: who began it where."""
+"""The environment of a training: versions of libraries and code. The provenance of a sweep: its start and place."""
 
 import getpass
 import hashlib
@@ -71,7 +71,7 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """The type of machine and the version of PyTorch in words. The last bits of results depend on them, besides
+        """The type of machine and the version of PyTorch in words. The last bits of results depend on both, and on
         code and engine."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.errors import StoreError, is_damage, reading, unreadable
+from attnsweep.orchestrator.storage.errors import StoreError, is_damage, is_fault, reading, unreadable
 from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.workloads.errors import UserError
@@ -24,7 +24,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel (flock) on a file that names its owner. It lasts until `close` or the end of the process."""
+    """A lock of the kernel (flock) on a file that names the owner, until `close` or the end of the process."""
 
     file: FileIO
 
@@ -252,6 +252,8 @@ class LocalFolder:
             # The lock file is opened for appending, because this keeps the name of the current holder in it.
             opened = FileIO(path, "a+", opener=_without_following)
         except OSError as error:
+            if is_fault(error):
+                raise unreadable(str(path), error) from error
             raise UserError(
                 str(path),
                 given=error.strerror,

@@ -115,7 +115,7 @@ class LeaseStore(Protocol):
     """Interface of an object store that holds a lease. `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object still has the given version or, if that is `None`, does not exist. Atomic.
+        """Writes a text if the object still has the given version or, for `None`, if there is no object. Atomic.
 
         Returns:
             The new version; `None` if nothing was written.
@@ -129,7 +129,7 @@ class LeaseStore(Protocol):
 
 
 class ObjectLock:
-    """A lease on a sweep in an object store. While this process holds it, a thread renews it until `close`.
+    """A lease on a sweep in an object store. A thread of the holder renews the lease until `close`.
 
     Args:
         store: The store that holds the sweep.
@@ -154,8 +154,8 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Checks that the lease lasts for at least half its duration from now, and else renews it, even if it has
-        expired. Raises LostLeaseError if another process has taken it."""
+        """Renews the lease, even an expired one, unless it lasts for at least half its duration from now. Raises
+        LostLeaseError if another process has taken the lease."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
                 self._renew()

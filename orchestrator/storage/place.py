@@ -74,7 +74,7 @@ class Place(Protocol):
     def has_text(self, name: str) -> bool: ...
 
     def read_text(self, name: str) -> str:
-        """Returns the content of a text file. Raises OSError if it does not exist or is no file."""
+        """Returns the content of a text file. Raises OSError if there is no such text file."""
 
     def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
         """Writes a text file, replacing an earlier one of the same name. For the name `folder/name` the folder is made
@@ -108,7 +108,7 @@ class Place(Protocol):
         """Returns the name of a Parquet file for messages: with its folder and place."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
-        """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if it does not exist."""
+        """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if there is none."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Publishes one Parquet file under the same name in each of several folders, in the given order.
@@ -123,7 +123,7 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, named with their suffix, from a folder ("" is the place itself). Durable when this returns."""
+        """Removes files, named with their suffix, from a folder ("" is the place itself), durably."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to the folder `set_aside/<folder>`, where no reader looks for rows."""

@@ -82,17 +82,17 @@ class RecordFile(Generic[R]):
         return None
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record on which no result depends; returns `None` if it is missing or cannot be read."""
+        """Reads a record on which no result depends; returns `None` if the record is missing or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
 
     def write(self, place: Place, record: R) -> None:
-        """Replaces the stored record. Durable when this returns."""
+        """Replaces the stored record. The new one is durable when the call returns."""
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
-        """Replaces a record on which no result depends. A failure is ignored."""
+        """Replaces a record on which no result depends. An error of the disk or store is ignored."""
         with suppress(StoreError):
             place.put_text(self.name, self.text(record), durable=False)
 

@@ -212,7 +212,7 @@ def take_promise(directory: SweepDirectory) -> None:
 
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
-    """Returns the predicted cost of a sweep; `None` if there is none, it cannot be read, or trials have been added
+    """Returns the predicted cost of a sweep; `None` if no prediction can be read, or trials have been added
     since."""
     return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
 

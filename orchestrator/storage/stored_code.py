@@ -30,7 +30,8 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
     workload finds them.
 
     Raises:
-        UserError: If it is not installed any more, its code is not trusted, or a stored file differs from the record.
+        UserError: If the workload is not installed any more, its code is not trusted, or a stored file differs from the
+            record.
     """
     from attnsweep.workloads.registry import load_workload
 

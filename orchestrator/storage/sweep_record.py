@@ -197,7 +197,7 @@ class SweepRecord(Record):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The number of replicates per trial at the sweep's start and after each addition; empty if a rule decides it.
+        """The number of replicates per trial at the sweep's start and after each addition; empty if a rule decides.
 
         When replicates are added, a trial that was reported to the study keeps the value of its first replicates there.
         """

@@ -29,7 +29,7 @@ def name_unknown_user() -> None:
 
 
 def state_folder() -> Path:
-    """Returns the folder for attnsweep's data of this user. It may not exist yet.
+    """Returns the folder for attnsweep's data of this user. The folder may not exist yet.
 
     Raises:
         RuntimeError: If the user has no home.

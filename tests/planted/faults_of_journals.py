@@ -118,7 +118,7 @@ FAULTS_OF_JOURNALS = (
         "orchestrator/storage/locks.py",
         'startswith(f"{self._holder} ")',
         'startswith("nobody")',
-        (f"{_STORAGE}/test_object_lease.py",),
+        (f"{_STORAGE}/test_locks.py",),
     ),
     Fault(
         "a lost lease is the user's mistake",

@@ -42,7 +42,7 @@ def prepare(root: Path, n_packs: int) -> set[Key]:
 
 @pytest.mark.slow
 def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
-    outcomes = []
+    outcomes, recovered = [], []
     before = prepare(tmp_path / "before", 2)
     for step in range(100):
         root = shutil.copytree(tmp_path / "before", tmp_path / str(step))
@@ -54,7 +54,7 @@ def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
             assert_holds(root, found)
             assert naive_keys(root) == sorted(found)
             assert {path.suffix for path in root.glob("*/*")} == {".parquet"}
-            assert all(name.startswith("p2-") for name in writer.recovered.uncommitted)
+            recovered.append((writer.recovered.n_files, [name[:-32] for name in writer.recovered.uncommitted]))
         if found == before:
             commit(2)(root)
         assert_holds(root, before | set(keys_of(2)))
@@ -65,41 +65,9 @@ def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
     assert (True, True) in outcomes
     assert (True, False) in outcomes
     assert len(outcomes) > 10
-
-
-def test_a_commit_that_crashed_after_its_first_table_is_reported(tmp_path: Path) -> None:
-    prepare(tmp_path / "s", 1)
-    root = tmp_path / "s"
-    step = next(step for step in range(100) if crashes(root, commit(1), step) and any(root.glob("curves/p1-*.parquet")))
-    assert step > 0
-    with open_writer(root) as writer:
-        assert [name[:-32] for name in writer.recovered.uncommitted] == ["p1-"]
-        assert writer.recovered.n_files == 3
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path) -> None:
-    n_crashes, n_doubled = 0, 0
-    keys = prepare(tmp_path / "before", 3)
-    for step in range(200):
-        root = shutil.copytree(tmp_path / "before", tmp_path / str(step))
-        crashed = crashes(root, compact, step)
-        n_crashes += crashed
-        # docs/ledger.md warns of this: a direct reader of the folder sees rows twice until the next writer runs.
-        n_doubled += naive_keys(root) != sorted(keys)
-        assert_holds(root, keys)
-        with open_writer(root) as writer:
-            assert writer.recovered.uncommitted == ()
-            assert naive_keys(root) == sorted(keys)
-        compact(root)
-        assert_holds(root, keys)
-        assert len(list(root.glob("*/*"))) == 3
-        if not crashed:
-            break
-    assert not crashed
-    assert n_crashes > 20
-    assert n_doubled >= 3
+    # The files of a commit are reported that crashed after its first table.
+    assert (3, ["p2-"]) in recovered
+    assert all(names in ([], ["p2-"]) for _, names in recovered)
 
 
 @pytest.mark.slow

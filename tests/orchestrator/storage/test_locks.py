@@ -1,27 +1,122 @@
-"""The lease of an object store's one writer: taken, renewed, given back, lost."""
+"""One writer at a time: the second is told who the first is. A dead process holds no lock in a directory, and its lease
+in an object store expires."""
 
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from moto.s3.responses import S3Response
 
-from attnsweep.orchestrator.storage import locks as object_lock
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.storage import locks
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock, Owner
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import committed_keys, open_writer, pack_rows
 from tests.orchestrator.storage.object_store import leave_lease, new_prefix, object_names
 from tests.orchestrator.storage.test_object_ledger import commit, held, keys
 
-pytestmark = pytest.mark.usefixtures("s3")
+HOLDER = """
+import sys
+from pathlib import Path
+from attnsweep.orchestrator.storage.local import LocalFolder
+held = LocalFolder(Path(sys.argv[1])).lock(sys.argv[2])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _held(root: Path, work: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until it is killed or the test ends."""
+    command = [sys.executable, "-c", HOLDER, str(root), work]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
-def prefix() -> ObjectPrefix:
+def root(tmp_path: Path) -> Path:
+    with open_writer(tmp_path) as writer:
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["resume", "mlflow-sync"])
+def test_the_second_is_told_who_is_at_work(root: Path, work: str) -> None:
+    with _held(root, work) as process:
+        holder = Owner.from_json((root / ".ledger.lock").read_text())
+        assert holder is not None
+        assert (holder.work, holder.pid) == (work, process.pid)
+        assert not holder.is_dead
+        # Twice: a refused writer must not erase the holder's name.
+        for act in (compact, open_writer, compact, open_writer):
+            with pytest.raises(UserError) as refused:
+                act(root)
+            assert str(refused.value) == (
+                f"{root}: got 'a sweep that another process works on ({work}, pid {process.pid} on {holder.host}, "
+                f"since {holder.since})', expected one process at a time; wait until that process ends, or stop it"
+            )
+
+
+@pytest.mark.slow
+def test_a_killed_holder_holds_nothing(root: Path) -> None:
+    with _held(root, "resume") as process:
+        process.kill()
+        process.wait()
+        left = Owner.from_json((root / ".ledger.lock").read_text())
+        assert left is not None
+        assert left.is_dead
+        with open_writer(root) as writer:
+            writer.commit("p1", *pack_rows("p1", [(1, 0)]))
+            with pytest.raises(UserError, match=rf"works on \(resume, pid {os.getpid()} on "):
+                compact(root)
+    assert committed_keys(root) == {(0, 0), (1, 0)}
+
+
+def test_the_first_writer_runs_and_later_ones_resume(tmp_path: Path) -> None:
+    for work in ("run", "resume"):
+        with open_writer(tmp_path), pytest.raises(UserError, match=rf"works on \({work}, pid "):
+            compact(tmp_path)
+
+
+def test_who_has_given_it_back_is_not_named(root: Path) -> None:
+    lock = LocalFolder(root).lock("compact")
+    lock.close()
+    lock.close()
+    assert (root / ".ledger.lock").read_text() == ""
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"work": "run"}'])
+def test_a_holder_that_has_not_written_its_name_yet_is_respected_all_the_same(root: Path, text: str) -> None:
+    # The lock belongs to an open file, so it also excludes this process.
+    with closing(LocalFolder(root).lock("resume")):
+        (root / ".ledger.lock").write_text(text)
+        with pytest.raises(
+            UserError, match="got 'a sweep that another process works on', expected one process at a time"
+        ):
+            compact(root)
+
+
+@pytest.fixture
+def prefix(s3: str) -> ObjectPrefix:
+    del s3
     return new_prefix()
 
 
@@ -35,7 +130,7 @@ def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, mon
         "wait until it ends, or for 5 minutes after it was killed"
     )
     assert object_names(prefix) == {LEASE_FILE}
-    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 0.0)
     commit(prefix, 0)
     assert prefix.read_text(LEASE_FILE) == ""
 
@@ -60,7 +155,7 @@ def test_who_was_robbed_of_its_lease_learns_it_and_leaves_it_to_the_other(
 ) -> None:
     """The other has come, worked and gone meanwhile: what the first knows of the ledger is out of date."""
     first = open_writer(prefix)
-    monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 0.0)
     commit(prefix, 0)
     with pytest.raises(UserError, match="got 'a sweep that another process works on'"):
         first.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
@@ -80,7 +175,7 @@ def test_a_renewal_whose_answer_was_lost_is_one(prefix: ObjectPrefix, monkeypatc
     monkeypatch.setattr(ObjectPrefix, "swap_text", repeated)
     prefix.put_new_text("sweep.json", "mine")
     with closing(prefix.lock("run")) as lock:
-        monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+        monkeypatch.setattr(locks, "LEASE_SECONDS", 0.0)
         lock.confirm()
         lock.confirm()
     assert prefix.read_text(LEASE_FILE) == ""
@@ -103,20 +198,20 @@ def test_a_renewal_that_was_done_after_all_is_no_loss(prefix: ObjectPrefix, monk
                 lock.confirm()
 
     with closing(prefix.lock("run")) as lock:
-        monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+        monkeypatch.setattr(locks, "LEASE_SECONDS", 0.0)
         renew_in_vain()
         lock.confirm()
         renew_in_vain()
     assert prefix.read_text(LEASE_FILE) == ""
 
 
-def test_of_many_who_want_it_at_once_one_has_the_lock() -> None:
+def test_of_many_who_want_it_at_once_one_has_the_lock(s3: str) -> None:
     for _ in range(15):
         prefix = new_prefix()
         with ThreadPoolExecutor(4) as threads:
-            locks = [lock for lock in threads.map(_lock, [prefix] * 4) if lock is not None]
-        assert len(locks) == 1
-        for lock in locks:
+            taken = [lock for lock in threads.map(_lock, [prefix] * 4) if lock is not None]
+        assert len(taken) == 1
+        for lock in taken:
             lock.close()
 
 
