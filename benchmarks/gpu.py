@@ -27,11 +27,10 @@ from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, Shape, clock_of,
 
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
-from attnsweep.workloads.engine.executors.programs import executors_on
-from attnsweep.workloads.engine.executors.programs import Executors
+from attnsweep.workloads.engine.executors.programs import Executors, executors_on
 from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.lane_state import width_on
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.translation import Translation
 
 SEARCHED = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}
