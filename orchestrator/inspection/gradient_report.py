@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.answer import Record
-from attnsweep.workloads.gradients.finding import Finding
+from attnsweep.workloads.gradients.check import Finding
 
 _OF_ANY_WORKLOAD = {"fused", "blocks", "compiled", "differences"}
 _MOST_CHARACTERS = 60

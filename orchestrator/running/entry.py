@@ -16,11 +16,11 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.base_names import NamedBase

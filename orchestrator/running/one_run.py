@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from attnsweep.orchestrator.ledger.failures import IS_FAILED
 from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.ledger.writer import IS_FAILED, LedgerWriter
 from attnsweep.orchestrator.running.entry import Entry, check_rows, pinned
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
@@ -23,10 +22,9 @@ from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
-from attnsweep.orchestrator.storage.named_files import named_files
-from attnsweep.orchestrator.storage.owner import TakenError
-from attnsweep.orchestrator.storage.progress import Beacon
-from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.locks import TakenError
+from attnsweep.orchestrator.storage.run_records import Beacon, earlier_replays
+from attnsweep.orchestrator.storage.stored_code import named_files
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.training.messages import Pool, RunContext

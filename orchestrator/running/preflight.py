@@ -15,15 +15,14 @@ from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sampler, Sweep
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
-from attnsweep.workloads.engine.conserved import conserved_by
-from attnsweep.workloads.engine.construction import built_alone
+from attnsweep.workloads.engine.construction import built_alone, check_alike, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
+from attnsweep.workloads.engine.probing import conserved_by
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.starting_state import check_alike, starting_state
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import TrainingParameters

@@ -30,18 +30,14 @@ from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
-from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
-from attnsweep.orchestrator.storage.named_files import check_unchanged, sha256_of_files
-from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.promise import take_promise
-from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.run_records import earlier_replays, take_promise
 from attnsweep.orchestrator.storage.shards import Shard
-from attnsweep.orchestrator.storage.stored_bases import offer_bases
-from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.orchestrator.storage.stored_code import check_unchanged, load_workload_of, offer_bases, sha256_of_files
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.trust import trust
+from attnsweep.orchestrator.storage.sweep_record import Extension
+from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.store import tracking_uri

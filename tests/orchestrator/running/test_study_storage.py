@@ -16,7 +16,7 @@ from obstore.store import MemoryStore
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.audit.check_files import check_journal
 from attnsweep.orchestrator.running import study_storage
 from attnsweep.orchestrator.running.study import Asked, Configuration, Study
 from attnsweep.orchestrator.running.study_storage import JournalPieces, read_pieces

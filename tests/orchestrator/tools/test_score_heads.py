@@ -11,7 +11,8 @@ import torch
 
 from attnsweep.orchestrator import cli
 from attnsweep.workloads.diagnostics.matrices import score_matrices
-from attnsweep.workloads.diagnostics.structure import distances_to_blocks, permutation_test
+from attnsweep.workloads.diagnostics.shuffles import permutation_test
+from attnsweep.workloads.diagnostics.structure import distances_to_blocks
 from attnsweep.workloads.errors import SpecError, UserError
 
 N = 12
