@@ -23,8 +23,7 @@ from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
 from attnsweep.orchestrator.audit.evidence import Books
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, in_one_line
-from attnsweep.orchestrator.inspection.gradient_report import GradientReport
-from attnsweep.orchestrator.inspection.gradients import check_sweep
+from attnsweep.orchestrator.inspection.gradients import GradientReport, check_sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study import read_trials

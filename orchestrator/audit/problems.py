@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.gradient_report import GradientReport
+from attnsweep.orchestrator.inspection.gradients import GradientReport
 
 _SHOWN = 3
 _STATES = {

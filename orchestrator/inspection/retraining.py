@@ -1,5 +1,4 @@
-"""Trains recorded trainings again, and compares each with its rows. Only `continuation` also repeats trainings in this
-process, to continue them.
+"""Trains recorded trainings again, and compares each with its rows.
 
 A training is a function of its parameters and seed, so it ends as recorded: to the last bit with the engine that its
 environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. If this machine
@@ -10,7 +9,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -37,7 +36,7 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
-ExtraProbes = Callable[[int], Sequence[int]]
+ExtraProbes: TypeAlias = Callable[[int], Sequence[int]]
 """A function from a training's number of steps to additional steps at which to measure."""
 
 
@@ -102,16 +101,10 @@ class Setting:
     width: int | None
 
 
-def no_further(n_steps: int) -> Sequence[int]:
-    """Requests no additional probes: the default of `retrain`."""
-    del n_steps
-    return ()
-
-
 def retrain(
     directory: SweepDirectory,
     training_ids: Sequence[str],
-    extra_probes: ExtraProbes = no_further,
+    extra_probes: ExtraProbes | None = None,
     at_step: int | None = None,
 ) -> list[Retrained]:
     """Trains some of a sweep's trainings again to their end. Trainings that may share a pack are trained together.
@@ -174,7 +167,7 @@ class _Repetition:
     sweep: str
     setting: Setting
     programs: Executors | None
-    extra_probes: ExtraProbes
+    extra_probes: ExtraProbes | None
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
@@ -196,11 +189,12 @@ class _Repetition:
 
     def _trained(self, tasks: Sequence[Task], context: PackContext) -> Mapping[Place, _Ended]:
         parameters = tasks[0].training.parameters
+        extra_steps = () if self.extra_probes is None else self.extra_probes(parameters.n_steps)
         pack = Pack(
             self.workload,
             [task.training for task in tasks],
             self.setting.device,
-            [*self.extra_probes(parameters.n_steps), *([] if self.at_step is None else [self.at_step])],
+            [*extra_steps, *([] if self.at_step is None else [self.at_step])],
             self.programs,
             width=self.setting.width,
             prune_at=[task.pruned_step for task in tasks],

@@ -20,12 +20,10 @@ from rich.table import Table
 from attnsweep.orchestrator.analysis.answer import Answer, Record, table
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, share_label
 from attnsweep.orchestrator.inspection.continuation import DRAWS, Change, Origin, Source
-from attnsweep.orchestrator.inspection.fork import DEFAULT_N, DEFAULT_SIZE, check_numbers
+from attnsweep.orchestrator.inspection.fork import DEFAULT_N, DEFAULT_SIZE, check_numbers, check_outcome
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.errors import UserError, did_you_mean
-from attnsweep.workloads.vocabulary import Outcome, with_own
 
 SEALED_AT = 0.9
 _AT_ONCE = 24
@@ -70,16 +68,7 @@ class Sealing(Answer, Record):
         difference, notes: As in `Fork`.
     """
 
-    json_keys = (
-        "**origin",
-        "outcome",
-        "redraw",
-        "open_at",
-        "sealed_at",
-        "visits",
-        "difference",
-        "notes",
-    )
+    json_keys = ("**origin", "outcome", "redraw", "open_at", "sealed_at", "visits", "difference", "notes")
 
     origin: Origin
     outcome: str
@@ -137,12 +126,11 @@ def sealing(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Sealing:
-    """Finds the step at which a training's fate was sealed.
+    """Finds the step at which the fate of one training of a sweep was sealed, as `OpenedSweep.sealing` describes.
 
     Args:
-        directory, name, redraw, size, say: As in `fork`.
-        outcome: The outcome in question; default the training's own.
-        n: The most continuations at a step.
+        directory, name, say: As in `fork`.
+        redraw, outcome, n, size: As in `OpenedSweep.sealing`.
 
     Raises:
         UserError: As `fork`, or for an outcome that the workload does not have.
@@ -184,22 +172,6 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
         visits[middle] = look(steps[middle])
         low, high = (low, middle) if visits[middle].verdict == "sealed" else (middle, high)
     return tuple(visits[place] for place in sorted(visits))
-
-
-def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
-    """Checks that a name is an outcome of a workload.
-
-    Args:
-        outcome: The name.
-        own: The outcomes that the workload declares in addition to those of all workloads.
-
-    Raises:
-        UserError: If the name is no outcome of the workload.
-    """
-    known = [*with_own(own)]
-    if outcome not in known:
-        advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
-        raise UserError("--outcome", given=outcome, expected=", ".join(known), fix=advice)
 
 
 @dataclass

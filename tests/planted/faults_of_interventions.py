@@ -100,7 +100,7 @@ FAULTS_OF_INTERVENTIONS = (
     ),
     Fault(
         "a module is exported without the clamp that it was trained with",
-        "orchestrator/inspection/exporting.py",
+        "orchestrator/inspection/trained_module.py",
         "isinstance(each, Clamp | Scale) and at in each.steps]",
         "isinstance(each, Scale) and at in each.steps]",
         ("tests/orchestrator/inspection/test_exporting.py::test_heads_that_are_held_are_not_exported",),
