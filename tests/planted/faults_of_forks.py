@@ -88,8 +88,8 @@ FAULTS_OF_FORKS = (
     Fault(
         "the other side of an outcome",
         "orchestrator/inspection/sealing.py",
-        "sum((outcome == self.outcome) == is_own for outcome in outcomes)",
-        "sum(outcome == self.outcome for outcome in outcomes)",
+        "sum((outcome == about) == is_own for outcome in outcomes)",
+        "sum(outcome == about for outcome in outcomes)",
         (f"{_OF_FORKS}::test_a_bisection_finds_the_step_of_the_coin",),
     ),
     Fault(
