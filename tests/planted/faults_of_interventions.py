@@ -103,7 +103,7 @@ FAULTS_OF_INTERVENTIONS = (
         "orchestrator/inspection/trained_module.py",
         "isinstance(each, Clamp | Scale) and at in each.steps]",
         "isinstance(each, Scale) and at in each.steps]",
-        ("tests/orchestrator/inspection/test_exporting.py::test_heads_that_are_held_are_not_exported",),
+        ("tests/orchestrator/inspection/test_trained_module.py::test_heads_that_are_held_are_not_exported",),
     ),
     Fault(
         "a loss at a level is below it",

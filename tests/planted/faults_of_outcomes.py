@@ -94,6 +94,6 @@ FAULTS_OF_OUTCOMES = (
         "workloads/lenses.py",
         'if "lenses" in vars(type(workload)):',
         "if True:",
-        ("tests/orchestrator/inspection/test_own_lenses.py::test_a_subclass_keeps_its_heads_alone",),
+        ("tests/orchestrator/inspection/test_heads.py::test_a_subclass_keeps_its_heads_alone",),
     ),
 )

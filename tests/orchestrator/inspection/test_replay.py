@@ -1,9 +1,7 @@
 """A replay ends exactly as recorded, and reports any difference. Real trainings in real packs."""
 
-import json
 import math
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.inspection.deviation import TOLERANCES, Deviation, deviation
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, to_replay
@@ -25,6 +22,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.command import run
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 
@@ -47,13 +45,6 @@ def sweep(whole: SweepDirectory, tmp_path: Path) -> SweepDirectory:
     """A copy to be changed."""
     shutil.copytree(str(whole.place), tmp_path / "sweep")
     return SweepDirectory.open(tmp_path / "sweep")
-
-
-def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
 
 
 def _replayed(directory: SweepDirectory, **wanted: Any) -> Deviation:
@@ -321,51 +312,43 @@ def test_two_are_chosen_at_least(n: int, n_chosen: int) -> None:
     assert len(to_replay(_made_up(n), 0)) == n_chosen
 
 
-def test_the_command_prints_recorded_beside_replayed(
-    whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_recorded_beside_replayed(whole: SweepDirectory) -> None:
     row = records(whole, outcome="plateau")[0]
-    assert _command(["replay", str(whole.place), row["training_id"]], monkeypatch) == 0
-    printed = capsys.readouterr().out
+    ended = run("replay", whole.place, row["training_id"])
     place = f"trial {row['trial']}, replicate {row['replicate']} of {whole.sweep}"
-    assert printed.startswith(f"{row['training_id']}: {place}\n")
-    assert f"{row['eval_loss']:.10g}" in printed
-    assert printed.splitlines()[-1] == "agrees: same outcome and steps, losses within 1e-06"
+    assert ended.code == 0
+    assert ended.out.startswith(f"{row['training_id']}: {place}\n")
+    assert f"{row['eval_loss']:.10g}" in ended.out
+    assert ended.out.splitlines()[-1] == "agrees: same outcome and steps, losses within 1e-06"
 
 
-def test_the_command_says_where_it_does_not_agree(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_where_it_does_not_agree(sweep: SweepDirectory) -> None:
     row = records(sweep, outcome="plateau")[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=7.0, outcome="marginal")
-    assert _command(["replay", str(sweep.place), row["training_id"], "--json"], monkeypatch) == 1
-    written = capsys.readouterr()
-    told = json.loads(written.out)
-    assert told["disagrees_in"] == ["outcome", "eval_loss"]
-    assert (told["agrees"], told["recorded"]["eval_loss"], told["replayed"]["outcome"]) == (False, 7.0, "plateau")
+    ended = run("replay", sweep.place, row["training_id"], "--json")
+    told = ended.json
+    assert (ended.code, told["agrees"], told["disagrees_in"]) == (1, False, ["outcome", "eval_loss"])
+    assert (told["recorded"]["eval_loss"], told["replayed"]["outcome"]) == (7.0, "plateau")
     assert told["absolute"] == pytest.approx(abs(7.0 - row["eval_loss"]))
-    assert written.err.splitlines()[-1] == "does not agree: outcome, eval_loss (losses within 1e-06 would)"
+    assert ended.err.splitlines()[-1] == "does not agree: outcome, eval_loss (losses within 1e-06 would)"
 
 
-def test_the_command_shows_the_error_of_a_failed_training(
-    whole: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_the_error_of_a_failed_training(whole: SweepDirectory) -> None:
     row = records(whole, outcome="failed")[0]
-    assert _command(["replay", str(whole.place), f"{row['trial']}/{row['replicate']}", "--json"], monkeypatch) == 0
-    written = capsys.readouterr()
-    assert "recorded error: in two lines\nreplayed error: in two lines\n" in written.err
-    assert "ZeroDivisionError: planted" in json.loads(written.out)["replayed"]["error"]
+    ended = run("replay", whole.place, f"{row['trial']}/{row['replicate']}", "--json")
+    assert ended.code == 0
+    assert "recorded error: in two lines\nreplayed error: in two lines\n" in ended.err
+    assert "ZeroDivisionError: planted" in ended.json["replayed"]["error"]
 
 
-def test_a_mistake_is_one_line(
-    whole: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _command(["replay", str(whole.place), "nonsense"], monkeypatch) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"attnsweep: TRAINING_ID: got 'nonsense', expected a training of {whole.place}, by its id")
-    assert error.count("\n") == 1
-    assert _command(["replay", str(tmp_path), "0/0"], monkeypatch) == 2
-    assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
+def test_a_mistake_is_one_line(whole: SweepDirectory, tmp_path: Path) -> None:
+    for words, said in (
+        ((whole.place, "nonsense"), f"TRAINING_ID: got 'nonsense', expected a training of {whole.place}, by its id"),
+        ((tmp_path, "0/0"), f"DIR: got '{tmp_path}', expected a sweep directory"),
+    ):
+        ended = run("replay", *words)
+        assert (ended.code, ended.err.count("\n")) == (2, 1)
+        assert ended.err.startswith(f"attnsweep: {said}")
 
 
 @pytest.mark.scale
