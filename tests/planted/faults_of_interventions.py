@@ -89,7 +89,7 @@ FAULTS_OF_INTERVENTIONS = (
         "orchestrator/tools/forecast/forecast.py",
         "resolve(values | {INTERVENTION: None})",
         "resolve(values)",
-        ("tests/orchestrator/tools/forecast/test_command.py::test_cases_are_of_trainings_without_interventions",),
+        ("tests/orchestrator/tools/test_forecast.py::test_cases_are_of_trainings_without_interventions",),
     ),
     Fault(
         "the law of a start is taken for a training whose parameters are frozen",
