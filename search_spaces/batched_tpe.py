@@ -94,11 +94,7 @@ class _Model:
     """
 
     def __init__(
-        self,
-        better: Any,
-        worse: Any,
-        n_worse: int,
-        estimate: Callable[[dict[str, NDArray[Any]]], Any],
+        self, better: Any, worse: Any, n_worse: int, estimate: Callable[[dict[str, NDArray[Any]]], Any]
     ) -> None:
         self.better = Mixture(better)
         self._worse, self._n_worse, self._estimate = Mixture(worse), n_worse, estimate

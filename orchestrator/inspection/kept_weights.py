@@ -34,12 +34,7 @@ _log = logging.getLogger(__name__)
 
 FOLDER = "weights"
 _SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("dtype", pa.string()),
-        ("shape", pa.list_(pa.int64())),
-        ("values", pa.large_binary()),
-    ]
+    [("name", pa.string()), ("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())]
 )
 
 
