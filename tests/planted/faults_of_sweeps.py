@@ -301,7 +301,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/inspection/deviation.py",
         "self._apart(name) <= self.tolerance",
         "self._apart(name) >= 0",
-        ("tests/orchestrator/inspection/test_replay.py::test_a_loss_that_is_not_what_was_recorded",),
+        ("tests/orchestrator/inspection/test_replay.py::test_only_the_same_end_agrees",),
     ),
     Fault(
         "a 90% interval for a 95% one",
