@@ -96,8 +96,7 @@ class GradientReport(Record):
 
 
 def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
-    """Checks the gradients of two trainings of a workload: at random weights, and after a hundred evaluations of
-    training.
+    """Checks the gradients of two trainings of a workload, at random weights and after a hundred evaluations.
 
     Args:
         workload: The workload.

@@ -1,4 +1,7 @@
-"""Loads a recorded training as a callable module, with the parameters and buffers of its end or of another step."""
+"""Loads a recorded training as a module, with the weights of its end or of a step, and writes it for other libraries.
+
+The other libraries are safetensors, Hugging Face's transformers and TransformerLens.
+"""
 
 import importlib.metadata
 import json
@@ -76,13 +79,8 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
         _log.warning("module of %s: %s", name, end.difference)
     module = built_alone(workload, training)
     load(module, end.state)
-    return TrainedModule(
-        workload=workload,
-        training=training,
-        row=row,
-        step=row["n_steps"] if step is None else step,
-        module=module.eval(),
-    )
+    at = row["n_steps"] if step is None else step
+    return TrainedModule(workload=workload, training=training, row=row, step=at, module=module.eval())
 
 
 def load(module: nn.Module, state: State) -> None:
@@ -108,7 +106,7 @@ def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
     return End(again.ended, again.difference)
 
 
-WEIGHTS_FILE = "model.safetensors"
+_WEIGHTS_FILE = "model.safetensors"
 _TOKENS = 8
 """The largest number of tokens of a sequence on which logits are compared."""
 _TOLERANCE = 1e-4
@@ -132,8 +130,8 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         UserError: As `trained_module`; or if an intervention clamps or scales heads at that step, the other library has
             no such module, a library is not installed, or the folder cannot be written.
     """
-    write = _WRITERS[to]
-    for module, extra in _NEEDS[to]:
+    write, needs = _TARGETS[to]
+    for module, extra in needs:
         import_extra(module, extra, f"--to {to}")
     _check_heads(directory, name, step)
     with writing_folder(out) as folder:
@@ -159,13 +157,10 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
         )
 
 
-def about(trained: TrainedModule) -> dict[str, Any]:
+def _about(trained: TrainedModule) -> dict[str, Any]:
     """Describes how an exported module was trained: its sweep, parameters, seed, step, outcome and version."""
     return {
-        "training_id": trained.row["training_id"],
-        "sweep": trained.row["sweep"],
-        "trial": trained.row["trial"],
-        "replicate": trained.row["replicate"],
+        **{name: trained.row[name] for name in ("training_id", "sweep", "trial", "replicate")},
         "workload": trained.workload.name,
         "parameters": trained.training.parameters.values(),
         "seed": trained.training.seed,
@@ -180,9 +175,9 @@ def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
 
     # safetensors refuses tensors that share memory, so tied weights are copied for each of their names.
     state = {name: value.detach().clone().contiguous() for name, value in trained.module.state_dict().items()}
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about(trained).items()}
-    save_file(state, folder / WEIGHTS_FILE, texts)
-    return f'module.load_state_dict(safetensors.torch.load_file("{{}}/{WEIGHTS_FILE}"))'
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in _about(trained).items()}
+    save_file(state, folder / _WEIGHTS_FILE, texts)
+    return f'module.load_state_dict(safetensors.torch.load_file("{{}}/{_WEIGHTS_FILE}"))'
 
 
 def _write_hugging_face(trained: TrainedModule, folder: Path) -> str:
@@ -225,19 +220,14 @@ def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
             " PreTrainedModel",
             fix="export the weights alone with: --to safetensors",
         )
-    model.config.attnsweep = about(trained)
+    model.config.attnsweep = _about(trained)
     model.save_pretrained(folder)
     return model
 
 
-_WRITERS: dict[str, Callable[[TrainedModule, Path], str]] = {
-    "safetensors": _write_safetensors,
-    "hf": _write_hugging_face,
-    "transformer-lens": _write_transformer_lens,
+_TARGETS: dict[str, tuple[Callable[[TrainedModule, Path], str], list[tuple[str, str]]]] = {
+    "safetensors": (_write_safetensors, [("safetensors", "safetensors")]),
+    "hf": (_write_hugging_face, [("transformers", "hf")]),
+    "transformer-lens": (_write_transformer_lens, [("transformers", "hf"), ("transformer_lens", "lens")]),
 }
-_NEEDS = {
-    "safetensors": [("safetensors", "safetensors")],
-    "hf": [("transformers", "hf")],
-    "transformer-lens": [("transformers", "hf"), ("transformer_lens", "lens")],
-}
-"""The modules that each target needs, and the extras of attnsweep that install them."""
+"""For each target its writer, and the modules that it needs with the extras of attnsweep that install them."""
