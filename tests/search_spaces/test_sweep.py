@@ -162,11 +162,6 @@ def test_values_by_position_are_refused() -> None:
         make(0.5)
 
 
-def test_the_name_of_an_objective_takes_its_defaults() -> None:
-    assert _sweep(objective="stuck_rate").objective == StuckRate()
-    assert _sweep(objective="loss_quantile").objective == LossQuantile()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnsweep import Categorical, Sweep, trained_weights
+from attnsweep import Categorical, trained_weights
 from attnsweep.orchestrator.inspection import retraining
 from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes, keep_weights
@@ -22,22 +22,10 @@ from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.testing import defaults
 from tests.orchestrator.command import run
+from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
-    space={
-        "n_steps": 20,
-        "n_categories": 3,
-        "n_positions": 4,
-        "init_sigma": Categorical((1e-4, 0.3)),
-        "learning_rate": 0.01,
-    },
-    sampler="grid",
-    trials=2,
-    replicates=2,
-)
+SPEC = smallest_sweep({"init_sigma": Categorical((1e-4, 0.3)), "learning_rate": 0.01}, trials=2, replicates=2)
 OTHERWISE = "trained again it ends otherwise than recorded, in eval_loss"
 
 

@@ -15,22 +15,17 @@ from attnsweep.orchestrator.inspection.trained_module import load
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.command import Ended, run
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import small_sweep, smallest_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
-    space={
+SPEC = smallest_sweep(
+    {
         "n_steps": 24,
-        "n_categories": 3,
-        "n_positions": 4,
         "init_sigma": 0.3,
         "learning_rate": 0.05,
         "optimizer": Categorical(("adam", "lbfgs")),
         "stop_when_solved": False,
     },
-    sampler="grid",
     trials=2,
     replicates=2,
 )

@@ -5,24 +5,17 @@ from pathlib import Path
 import pytest
 
 from attnsweep import Categorical, Ledger, Sweep
-from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.command import run
+from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
-    space={
-        "n_steps": 20,
-        "n_categories": 3,
-        "n_positions": 4,
+SPEC = smallest_sweep(
+    {
         "init_sigma": Categorical((1e-4, 1e4)),
         "learning_rate": 0.01,
         "attention_activation": Categorical(("identity", "softmax")),
     },
-    sampler="grid",
-    trials=4,
     replicates=1,
 )
 
@@ -75,14 +68,6 @@ def test_a_softmax_has_its_words_and_its_map(sweep: SweepDirectory) -> None:
     (shown,) = found["attention"]
     assert shown["evenness"] == pytest.approx(1.0, abs=1e-6)
     assert "attention, evenness 1.00 (1: uniform)" in ended.err
-
-
-@pytest.mark.slow
-def test_kept_weights_give_the_same_page(sweep: SweepDirectory) -> None:
-    name = of(sweep, 1e-4, "identity")
-    before = run("why", sweep.place, name, "--json")
-    keep_weights(sweep, [int(name.partition("/")[0])], lambda _: None)
-    assert run("why", sweep.place, name, "--json") == before
 
 
 def test_a_training_without_an_end_is_a_mistake_with_its_reason(sweep: SweepDirectory) -> None:
