@@ -29,9 +29,9 @@ from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.executors.programs import Programs
-from attnsweep.workloads.engine.objective import Objective
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.probing import Objective
 from attnsweep.workloads.engine.process import training_settings
 
 N_CATEGORIES, N_POSITIONS = 10, 50

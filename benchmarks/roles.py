@@ -23,7 +23,9 @@ from harness import attnsweep_command, main, spent_by, timed
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, role_scores
+from attnsweep.workloads.diagnostics.roles.counts import count_roles
+from attnsweep.workloads.diagnostics.roles.scores import role_scores
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.structure import distances_to_blocks
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack

@@ -80,7 +80,7 @@ def count_requests() -> dict[str, Any]:
     from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS
     from attnsweep.orchestrator.ledger.reader import Ledger
     from attnsweep.orchestrator.running.study import Study
-    from attnsweep.orchestrator.storage.progress import Beacon
+    from attnsweep.orchestrator.storage.run_records import Beacon
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     rows = []
@@ -127,7 +127,7 @@ def count_requests() -> dict[str, Any]:
 
 def _whole(where: Any, trials: int, n_shards: int) -> "tuple[SweepDirectory, Sweep, dict[str, pa.Table]]":
     """A new sweep of so many shards, and the rows of one of its trials."""
-    from shared.stub_pool import RowsOfPacks
+    from driver_scale import RowsOfPacks
 
     from attnsweep import Float, Sweep
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

@@ -17,7 +17,6 @@ class NamedBase:
     """Trained weights and the name under which a sweep directory stores them.
 
     Attributes:
-        name: The value that the sweep records for the parameter.
         origin: The text by which the user named the training.
         text: The weights as JSON: see `bases.base_text`.
     """

@@ -19,13 +19,7 @@ from attnsweep.workloads.parameters import Value
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Base:
-    """The weights of a finished training, from which other trainings may start.
-
-    Attributes:
-        workload: The name of the workload that was trained.
-        parameters: The parameters of that training.
-        weights: The module's parameters and buffers, by name.
-    """
+    """The weights of a finished training, from which other trainings may start."""
 
     workload: str
     parameters: Mapping[str, Value]

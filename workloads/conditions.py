@@ -29,9 +29,7 @@ def holds(
     """Evaluates a condition at every probe. Returns (L, P); `False` wherever one of the metrics is NaN (not measured).
 
     Args:
-        condition: Comparisons of a metric with a number, joined by `and`.
         metrics: Arrays (L, P) by the metric's name.
-        subject: The name of the condition in error messages.
 
     Raises:
         SpecError: If the text is not a condition, or names a metric that the workload does not measure.

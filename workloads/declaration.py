@@ -24,7 +24,6 @@ class Parameter:
     """The declaration of one parameter of a training: its values, default and meaning.
 
     Attributes:
-        name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
         kind: One of `KINDS`.
         optional: Whether `None` is a value.
         default: The value of trainings whose search space does not name the parameter.
@@ -126,13 +125,10 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must be
-    optional.
+    """Declares a field of a `TrainingParameters` class that only earlier versions had. Its type must be optional.
 
     Args:
         default: The default that the parameter had before it was retired.
-        doc: The meaning that the parameter had.
-        fix: The advice what to write instead.
     """
     former = parameter(default, doc).metadata["parameter"]
     return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})

@@ -23,10 +23,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     On a worker of a cluster, a file that the driver has sent under this path takes precedence.
 
     Args:
-        path: The path that the user gave.
         subject: The argument whose value the path is.
-        expected: The expected kind of file, in words.
-        fix: The advice if there is no such file.
 
     Raises:
         UserError: If there is no regular file at the path.
@@ -47,11 +44,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes the driver's files to a temporary folder, where `given_file` finds them by their paths on the driver.
-
-    Args:
-        files: Content by absolute path on the driver's machine.
-    """
+    """Writes the driver's files to a temporary folder, where `given_file` finds them by their paths on the driver."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"

@@ -84,8 +84,6 @@ class Clamp:
     """Replaces the attention weights of a head by a fixed pattern.
 
     Attributes:
-        layer, head: The numbers of the head, as in the ledger's table `heads`.
-        pattern: A name among `PATTERNS`.
         steps: The steps at which the clamp applies, in updates and in probes (measurements).
     """
 
@@ -130,6 +128,11 @@ class Kick:
     size: float
     step: int
 
+    @property
+    def steps(self) -> Steps:
+        """The steps from the kick on."""
+        return Steps(self.step, None)
+
     def __str__(self) -> str:
         return f"kick {_digits(self.size)} at {self.step}"
 
@@ -159,11 +162,7 @@ def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
             "intervention", given=f"{text} with optimizer=lbfgs", expected="sgd, adam or adamw", fix="change optimizer"
         )
     for intervention in interventions:
-        last = (
-            intervention.step + 1
-            if isinstance(intervention, Kick)
-            else max(intervention.steps.start + 1, intervention.steps.until or 0)
-        )
+        last = max(intervention.steps.start + 1, intervention.steps.until or 0)
         if last > n_steps:
             raise SpecError(
                 "intervention",
@@ -225,15 +224,8 @@ def pattern_number(pattern: str) -> int:
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
     """Returns the steps right before which an intervention begins or ends, or adds a kick."""
-    steps: set[int] = set()
-    for intervention in interventions:
-        ends = (
-            (intervention.step,)
-            if isinstance(intervention, Kick)
-            else (intervention.steps.start, intervention.steps.until)
-        )
-        steps.update(step for step in ends if step is not None)
-    return frozenset(steps)
+    ends = {end for intervention in interventions for end in (intervention.steps.start, intervention.steps.until)}
+    return frozenset(step for step in ends if step is not None)
 
 
 def _parsed(text: str) -> Intervention:

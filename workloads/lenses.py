@@ -26,8 +26,7 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """Tells `attnsweep heads` and `attnsweep why` how to read the models of a workload. Stored in the workload's
-    attribute `lenses`.
+    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models; its attribute `lenses`.
 
     Attributes:
         attention: Computes the attention weights (B, H, T, T) of every layer from the module of one training and the
@@ -77,9 +76,6 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
     """Computes the words (terms) of one training's gradients: by closed formulas if known, else by tracing the loss.
 
     Args:
-        workload: Any workload, including a user's.
-        training: The parameters and seed of the training.
-        module: The module with the training's weights and buffers, in float64.
         batch: The data; not read where the words are known in closed form.
     """
     lenses, loss = lenses_of(workload), loss_of(workload)
@@ -112,9 +108,6 @@ def head_maps(
     """Computes the attention maps of all heads of one training on one sentence.
 
     Args:
-        workload: Any workload, including a user's.
-        training: The parameters and seed of the training.
-        state: The trained parameters and buffers by name.
         sentence: The number of the sentence, from 0. By default a translator reads the first test sentence of median
             length, and other models read the first sentence.
 

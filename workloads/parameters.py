@@ -164,9 +164,6 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
         """Returns values to record for files that a sweep names: their absolute paths and digests of their contents.
 
-        Args:
-            values: The sweep's fixed parameters, by name.
-
         Raises:
             UserError: If a file is missing, or its content is not the recorded one.
         """
@@ -229,9 +226,6 @@ def unknown_parameter(
     """Builds the error for a parameter that the workload does not declare or has retired.
 
     Args:
-        name: The parameter's name.
-        value: The value given for it.
-        parameters: The parameters that the workload declares.
         others: The parameters that other workloads declare, by workload; they serve to name the right one.
     """
     declared, retired = parameters.declared(), parameters.retired()

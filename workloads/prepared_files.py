@@ -41,8 +41,6 @@ class Format(Generic[C]):
     """A file format of prepared corpora: its columns, its metadata, and how to assemble the content.
 
     Attributes:
-        noun: The format's name in error texts, such as `prepared corpus`.
-        prepare: The command that makes such a file.
         version_key: The metadata key of the format's version. It identifies the format.
         columns: The names of the columns that hold words.
         part_names: The names of the parts, such as `train`, in the order of their numbers.
@@ -75,8 +73,6 @@ class Format(Generic[C]):
         Args:
             columns: The columns of words, in the order of `self.columns`.
             part: (n_rows,) the number of the part that a row belongs to.
-            words: The vocabulary.
-            digest: The digest of the content.
             further: Further metadata by key, which `read` does not need.
         """
         metadata = {self.version_key: _VERSION, _DIGEST_KEY: digest}
@@ -104,9 +100,7 @@ class Format(Generic[C]):
         return content
 
     def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """Builds the error for a file that cannot be used. The command that prepares such files is appended to
-        `fix`.
-        """
+        """Builds the error for a file that cannot be used. The command that prepares such files is added to `fix`."""
         return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
 
 
@@ -140,8 +134,6 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
     """Checks a column's rows of word indices against the vocabulary, and returns them.
 
     Args:
-        table: The table of a prepared file.
-        column: The name of a column of words.
         words: The vocabulary. It must begin with the special tokens.
         specials: The special tokens. Rows may contain only the last one, which stands for unknown words.
 

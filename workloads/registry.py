@@ -48,7 +48,6 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
     """Imports a workload's class by its name, and instantiates it.
 
     Args:
-        reference: A registered name, `module:Class` or `file.py:Class`.
         code: Stored code to run in place of the file and the modules beside it.
 
     Raises:

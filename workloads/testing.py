@@ -27,9 +27,8 @@ from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms
+from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms, said_of_places
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.rounding import said_of_places
 from attnsweep.workloads.errors import LabelError, SpecError, UserError
 from attnsweep.workloads.parameters import Value
 
@@ -67,9 +66,7 @@ def check_workload(
     Nothing is compiled: the checks train with the vmapped engine, with the settings of a trainer (one thread).
 
     Args:
-        workload: The workload to check.
         parameters: A few settings for every shape of the problem.
-        device: The device to train on, such as `cpu` or `cuda`.
         say: Called with one line when a check begins and, with its seconds, when it ends; writes to stderr by default.
         quick: Makes the same checks with few trainings of few steps, while you write the workload. That takes a small
             part of the time, and misses faults that only later steps show.

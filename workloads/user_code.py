@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,40 @@ from typing import Any
 
 from attnsweep.workloads.errors import UserError, in_words
 from attnsweep.workloads.files import given_file
-from attnsweep.workloads.imports import imports_of, resolved
+
+
+def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yields (number of leading dots, name) for each import in a module, except under `if TYPE_CHECKING`."""
+    match tree:
+        case ast.Import():
+            yield from ((0, alias.name) for alias in tree.names)
+        case ast.ImportFrom():
+            # In `from package import name`, `name` may be a module of the package, so the yielded name is
+            # `package.name`.
+            prefix = f"{tree.module}." if tree.module else ""
+            yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
+        case ast.If(test=ast.Name("TYPE_CHECKING")):
+            for other in tree.orelse:
+                yield from imports_of(other)
+        case _:
+            for child in ast.iter_child_nodes(tree):
+                yield from imports_of(child)
+
+
+def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
+    """Yields the absolute names of the imports of a module in `package`, and the names of all their parent packages."""
+    parts = package.split(".")
+    for level, name in imports:
+        absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
+        yield from with_parents(absolute)
+
+
+def with_parents(name: str) -> Iterator[str]:
+    """Yields a module's name, and then the names of its parent packages, innermost first."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
 
 MODULE_PREFIX = "attnsweep_user_"
 """The prefix of the module names under which users' files are imported."""
@@ -34,8 +67,6 @@ class UserCode:
     """The texts of a user's Python file and of those modules beside it that the file imports.
 
     Attributes:
-        folder: The folder that the files were read from.
-        main: The name of the file.
         texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
     """
 
@@ -158,11 +189,6 @@ def user_code_of(workload: object) -> UserCode | None:
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
     """A context in which a user's code runs. Any exception of that code, even `SystemExit`, becomes a `UserError`.
-
-    Args:
-        subject: The file or reference that the code came from.
-        expected: The expected result of the code, in words.
-        fix: How to find the fault.
 
     Raises:
         UserError: In place of any other exception; `KeyboardInterrupt` passes unchanged.

@@ -14,7 +14,6 @@ class Outcome:
     """The meaning of one outcome, a way in which a training may end.
 
     Attributes:
-        sentence: The meaning, in words.
         colour: The outcome's colour in figures, as `#rrggbb`. Shipped outcomes have the colours of Okabe & Ito 2008
             without yellow, which is hard to see on white. A workload's own outcome with an empty colour gets one that
             is easy to tell from these.
@@ -37,8 +36,6 @@ class Role:
     """The meaning of one role, a thing that an attention head may do.
 
     Attributes:
-        sentence: The meaning, in words.
-        colour: The role's colour in figures, as `#rrggbb`.
         score: The head score that decides the role. The role can occur only where that score is measured.
     """
 

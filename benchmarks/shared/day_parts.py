@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,25 +15,63 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import gpu
 import numpy as np
 import torch
-from gpu import rate_of
+from gpu import WHOLE, bits_by_neighbours, rate_of, whole_trainings_by_neighbours
 
+from attnsweep.orchestrator.training import trainer
 from attnsweep.workloads.engine import lbfgs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
-from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.testing import defaults
-from shared.bare_sweep import BareSweep
-from shared.day_points import Points
-from shared.gpu_bits import WHOLE, bits_by_neighbours, whole_trainings_by_neighbours
+from shared.bare_sweep import BareSweep, Points
 from shared.parts_apart import Findings, Part
-from shared.pretended_gpu import PretendedMemory, pretended_gpu
 from shared.ring_of_pairs import RingOfPairs
 from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, STRINGS, Shape, clock_of, plain_loop
+
+
+class PretendedMemory:
+    """Of a GPU with room for every pack."""
+
+    def begin(self) -> None:
+        """Counts nothing."""
+
+    def peak(self) -> int:
+        return 2**20
+
+    def free(self) -> int:
+        return 2**40
+
+
+def pretended_gpu() -> str:
+    """The device's name; from now on trainers of this process find graphs, a compiler and memory there."""
+    sys.path.append(str(Path(__file__).parents[2]))
+    from tests.workloads.engine.recorded_graph import RecordedGraph
+    from tests.workloads.pretend_device import pretend_device
+
+    def executors_on(device: str, engine: str) -> Graphs:
+        del device
+        return Graphs(RecordedGraph, 4, _as_it_is if engine == "merged" else None)
+
+    for module, name, stand_in in (
+        (trainer, "executors_on", executors_on),
+        (trainer, "memory_of", lambda _: PretendedMemory()),
+        (gpu, "executors_on", executors_on),
+    ):
+        setattr(module, name, stand_in)
+    return pretend_device()
+
+
+def _as_it_is(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., object]:
+    del examples
+    return graph
+
 
 P, FIRST, SEARCHED = "system P, float64", "FIRST, lengths 10 to 300", "solution 3, L-BFGS, float64"
 _NEEDED = ("ray", "optuna", "mlflow", "duckdb", "pydantic")

@@ -30,7 +30,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     weights_of_trainings,
     weights_of_trials,
 )
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED
+from attnsweep.orchestrator.ledger.views import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError

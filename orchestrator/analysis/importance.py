@@ -24,8 +24,8 @@ from optuna.distributions import BaseDistribution
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import check_known, parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns, objective_values
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, param_column
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar
 from attnsweep.search_spaces.measured import goal_of
 from attnsweep.search_spaces.sweep import Sweep

@@ -33,7 +33,7 @@ from attnsweep.orchestrator.analysis.onset_times import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import exact_interval
 from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, layer_title, role_histories
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, param_column
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, param_column
 from attnsweep.workloads.interventions import INTERVENTION
 
 _SOLVED = "solved"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.rates.intervals import rate_interval, spread_of_estimate, weights_of_trainings
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, literal
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.workloads.vocabulary import AT_LEVEL
 

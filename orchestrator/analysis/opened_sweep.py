@@ -48,9 +48,8 @@ from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_coun
 from attnsweep.orchestrator.analysis.role_emergence import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.verification import naming_damage
-from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared, outcomes_of
+from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared, outcomes_of, param_column
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

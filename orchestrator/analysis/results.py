@@ -24,8 +24,8 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
 from attnsweep.orchestrator.analysis.role_results import RoleResults, read_role_results
-from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
+from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import LossQuantile
 from attnsweep.search_spaces.sweep import Sweep

@@ -26,7 +26,7 @@ from attnsweep.orchestrator.analysis.role_emergence import (
     layer_title,
     role_histories,
 )
-from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.sweep import Sweep
 
 if TYPE_CHECKING:

@@ -11,26 +11,34 @@ from typing import TypeVar
 import duckdb
 import pyarrow as pa
 
-from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
-from attnsweep.orchestrator.audit.check_journal import check_journal
-from attnsweep.orchestrator.audit.check_machines import check_machines
-from attnsweep.orchestrator.audit.check_merge import audit_merged
+from attnsweep.orchestrator.audit.check_files import (
+    check_course,
+    check_files,
+    check_journal,
+    check_links,
+    check_stored,
+    count_files,
+)
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
-from attnsweep.orchestrator.audit.check_pruned import compare_pruned
-from attnsweep.orchestrator.audit.check_shards import audit_shards
-from attnsweep.orchestrator.audit.check_stored import check_stored
-from attnsweep.orchestrator.audit.check_trainings import compare_trainings
-from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
-from attnsweep.orchestrator.audit.evidence import Books
-from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, in_one_line
-from attnsweep.orchestrator.inspection.gradients import GradientReport, check_sweep
+from attnsweep.orchestrator.audit.check_trials import (
+    RESTORE,
+    RESUME,
+    Books,
+    changed_parameters,
+    compare_pruned,
+    compare_trainings,
+    compare_trials,
+)
+from attnsweep.orchestrator.audit.merged_and_divided import audit_merged, audit_shards, check_machines
+from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, grouped, in_one_line
+from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
-from attnsweep.orchestrator.storage.replays import REPLAYS, read_replays
+from attnsweep.orchestrator.storage.run_records import REPLAYS, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
@@ -63,14 +71,14 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
     try:
         directory = SweepDirectory.open(where)
     except DamagedRecordError as damage:
-        check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (_problem(damage),))
+        check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (Problem.of(damage),))
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
     if directory.sources:
         return audit_merged(directory)
     if directory.shards:
         return audit_shards(directory, lambda shard: audit(shard, uri, say))
     _check_trust(directory)
-    known, unreadable = _is_finished(directory)
+    known, unreadable = check_course(directory)
     finished = bool(known)
     store = tracking_uri(uri)
     logged = _attempt(
@@ -93,23 +101,21 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
     gradients = None if say is None else _attempt("gradients", RESTORE, lambda: check_sweep(directory, say))
     if isinstance(gradients, Problem):
         results, gradients = (*results, Check("gradients were not checked", (gradients,))), None
+    elif gradients is not None:
+        failed = (Problem(f"{row.check} of {row.parameter}, {row.where}", row.message) for row in gradients.failed)
+        results = (*results, Check(f"gradients: {gradients.summary}", tuple(failed)))
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
         finished=known,
         counts=counts,
-        checks=(*results, *([_check_of(gradients)] if gradients else [])),
+        checks=results,
         gradients=gradients,
     )
 
 
-def _check_of(gradients: GradientReport) -> Check:
-    problems = tuple(Problem(f"{row.check} of {row.parameter}, {row.where}", row.message) for row in gradients.failed)
-    return Check(f"gradients: {gradients.summary}", problems)
-
-
 def _check_trust(directory: SweepDirectory) -> None:
-    """Raises an error if the sweep's code is not trusted. A damaged or missing stored file is reported later as a
+    """Raises UserError if the sweep's code is not trusted. A damaged or missing stored file is reported later as a
     problem."""
     try:
         code = code_of(directory)
@@ -118,21 +124,12 @@ def _check_trust(directory: SweepDirectory) -> None:
     check_trusted(code, directory.place)
 
 
-def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Returns whether the sweep is finished. If `course.json` cannot be read, returns `None` and a check that says
-    so."""
-    try:
-        return directory.finished, []
-    except DamagedRecordError as damage:
-        return None, [Check("course.json cannot be read", (_problem(damage),))]
-
-
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
     """Checks whether the trainings that the self-check replayed ended as they had ended in their packs."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
-        return [Check(f"{REPLAYS.name} cannot be read", (_problem(damage),))]
+        return [Check(f"{REPLAYS.name} cannot be read", (Problem.of(damage),))]
     if replays is None:
         lacking = Problem("no training was replayed", RESUME)
         return [Check("replayed no training", (lacking,))] if finished else []
@@ -144,10 +141,6 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
         for training_id, columns in replays.disagreeing.items()
     )
     return [Check(str(replays), problems)]
-
-
-def _problem(damage: UserError) -> Problem:
-    return Problem(f"{damage.subject}: {damage.given}", damage.fix)
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
@@ -195,28 +188,31 @@ def _checks(
         counts = {"asked": None, "trained": None, "told": None, "logged": n_logged}
         return counts, [Check(f"{in_one_line(counts)} trials", (read, *([unread] if unread else [])))]
     books, links = read
-    counts = count_trials(books) | {"logged": n_logged}
+    counts = books.count_trials() | {"logged": n_logged}
     n_refused = len(books.trials) - len(books.asked)
     refused = f", {n_refused} more refused" if n_refused else ""
-    trainings = {"trainings": books.rows.num_rows, "wanted": count_wanted(books)}
-    projection = (logged,) if isinstance(logged, Problem) else compare_logged(logged, books)
-    runs = (
-        "?"
-        if isinstance(logged, Problem)
-        else f"{len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
-    )
-    return counts, [
-        Check(f"{in_one_line(counts)} trials{refused}", (*compare_trials(books), *compare_pruned(books))),
-        Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
-        Check(f"curves and heads belong to these trainings; only failed ones lack curves{_thinned(books)}", links),
-        *check_machines(Counter(books.rows["environment"].to_pylist()), books.directory),
-        Check(f"MLflow: {runs}", projection),
-    ]
-
-
-def _thinned(books: Books) -> str:
+    trainings = {"trainings": books.rows.num_rows, "wanted": books.count_wanted()}
+    changed = changed_parameters(books)
     every = Ledger(books.directory.place).curves_every()
-    return f" (thinned to one probe in {every})" if every > 1 else ""
+    thinned = f" (thinned to one probe in {every})" if every > 1 else ""
+    if isinstance(logged, Problem):
+        mlflow = Check("MLflow: ?", (logged,))
+    else:
+        runs = f"{len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
+        mlflow = Check(f"MLflow: {runs}", grouped(compare_logged(logged, books)))
+    return counts, [
+        Check(
+            f"{in_one_line(counts)} trials{refused}",
+            (*grouped(compare_trials(books)), *grouped(compare_pruned(books))),
+        ),
+        Check(
+            f"{in_one_line(trainings)}; parameters, seeds and ids recomputed",
+            (changed,) if changed else grouped(compare_trainings(books)),
+        ),
+        Check(f"curves and heads belong to these trainings; only failed ones lack curves{thinned}", links),
+        *check_machines(Counter(books.rows["environment"].to_pylist()), books.directory),
+        mlflow,
+    ]
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:

@@ -1,12 +1,26 @@
-"""Checks the ledger alone: its files, and that each row of a table belongs to a recorded training."""
+"""Checks each file of a sweep alone: the ledger's tables, the study's journal, and what is stored beside them."""
+
+from collections.abc import Iterator
 
 import duckdb
+from pydantic import ConfigDict
 
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE, RESUME
-from attnsweep.orchestrator.audit.problems import Faults, Problem
+from attnsweep.orchestrator.audit.problems import Check, Problem, first_few, grouped
+from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
 from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
 from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.running.journal_chain import Seals, is_note, read_seals
+from attnsweep.orchestrator.running.journal_pieces import orphans, read_pieces
+from attnsweep.orchestrator.running.warm_start import told_trials
+from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
+from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
+from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
+from attnsweep.orchestrator.storage.run_records import PROMISE
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sources import source_file
+from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
 
 _MISFITS = """
 with seen as (select distinct training_id, trial, replicate from {table})
@@ -15,23 +29,30 @@ from trainings full join seen using (training_id, trial, replicate)
 where trainings.trial is null or seen.trial is null and trainings.outcome <> 'failed'
 order by all
 """
+_BARE = Problem("trainings that did not fail and have no curves", RESTORE)
 
 _ATTEMPTS = 5
 """How often listing the files is attempted; a compaction meanwhile makes an attempt fail."""
-_ORPHANS = "trainings with rows in {} only"
-_BARE = "trainings that did not fail and have no curves"
+_RESTORE = "restore it from a copy"
+_DISK = "check its disk, and your access to it"
+_NAMED_BY_DIGEST = {
+    CHECKPOINTS: "continue with: attnsweep resume DIR, which begins its pack again",
+    WEIGHTS: "remove the file: the weights are then trained again",
+}
+"""Folders of Parquet files whose names end with their digests: what to do about a damaged file, by folder."""
 
 
 def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
     """Finds rows of `curves` and `heads` that belong to no training, and trainings without curves."""
-    faults = Faults({_ORPHANS.format("curves"): COPIED, _ORPHANS.format("heads"): COPIED, _BARE: RESTORE})
+    faults = []
     for table in ("curves", "heads"):
+        orphans = Problem(f"trainings with rows in {table} only", COPIED)
         for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
-            # Rows without entries in the table `heads` are no problem, because not every variant of a workload has
+            # Trainings without rows in the table `heads` are no problem, because not every variant of a workload has
             # heads.
             if not is_bare or table == "curves":
-                faults.add(_BARE if is_bare else _ORPHANS.format(table), f"{trial}/{replicate}")
-    return faults.problems()
+                faults.append((_BARE if is_bare else orphans, f"{trial}/{replicate}"))
+    return grouped(faults)
 
 
 def count_files(place: Place) -> int:
@@ -52,3 +73,124 @@ def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Prob
         for problem in problems
         if finished or not problem.is_left_over
     )
+
+
+def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[bool | None, list[Check]]:
+    """Returns whether a sweep, or a merge of sweeps, is finished. If `course.json` cannot be read, returns `None` and a
+    check that says so.
+
+    Args:
+        fix: What the user can do about a damaged file, if that is not what the error says.
+    """
+    try:
+        return directory.finished, []
+    except DamagedRecordError as damage:
+        return None, [Check(f"{COURSE.name} cannot be read", (Problem.of(damage, fix),))]
+
+
+def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
+    """Checks the bytes of the study's journal, in which each line has the digest of all bytes before it. Returns
+    nothing if there is no journal, which another check reports."""
+    place = directory.place
+    if directory.spec.storage:
+        return []
+    try:
+        if isinstance(place, ObjectPrefix):
+            return [_journal_in_pieces(place)]
+        assert isinstance(place, LocalFolder)
+        return [_journal_in_file(place, finished=finished)]
+    except FileNotFoundError:
+        return []
+    except UserError as damage:
+        problem = Problem.of(damage)
+    except OSError as error:
+        problem = Problem(f"{place}/{STUDY_FILE}: {error.strerror}", _DISK)
+    return [Check(f"{STUDY_FILE} cannot be read", (problem,))]
+
+
+def _journal_in_file(folder: LocalFolder, *, finished: bool) -> Check:
+    *lines, torn = regular_file(folder.path / STUDY_FILE).read_bytes().split(b"\n")
+    seals = read_seals(lines)
+    strange = [str(number) for number in seals.foreign if not is_note(lines[number - 1])]
+    problems = []
+    if seals.broken:
+        broken = first_few([str(number) for number in seals.broken])
+        problems.append(Problem(f"{STUDY_FILE}: lines changed since they were written: {broken}", _RESTORE))
+    if strange:
+        what = f"{STUDY_FILE}: lines of another program that are no notes: {first_few(strange)}"
+        problems.append(Problem(what, _RESTORE))
+    if torn and finished:
+        problems.append(Problem(f"{STUDY_FILE}: its last line has no end", _RESTORE))
+    return Check(_count_lines(seals), tuple(problems))
+
+
+def _journal_in_pieces(prefix: ObjectPrefix) -> Check:
+    journal = read_pieces(prefix, STUDY_FILE)
+    lost = orphans(prefix, STUDY_FILE, journal)
+    problem = Problem(
+        f"{len(lost)} pieces of the journal by a process that had lost the sweep: {first_few(lost)}",
+        f"nothing reads them: remove them from {prefix}/{STUDY_FILE}",
+    )
+    return Check(_count_lines(journal.seals), (problem,) if lost else ())
+
+
+def _count_lines(seals: Seals) -> str:
+    if not seals.n_sealed:
+        return f"{STUDY_FILE}: {seals.n_lines:,} lines by an earlier attnsweep, without digests: not checked"
+    words = f"{STUDY_FILE}: {seals.n_sealed:,} lines with digests"
+    if seals.foreign:
+        words += f", {len(seals.foreign):,} notes of another program"
+    if seals.n_open:
+        words += f", the last {seals.n_open:,} of them not covered by a digest yet"
+    return words
+
+
+class _AnyRecord(Record):
+    """A record of any kind, of which only the digest is checked."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
+    """Finds stored files that have changed since they were written: checkpoints, weights, forecasts, warm starts,
+    records of merged sweeps."""
+    return tuple(_stored(directory))
+
+
+def _stored(directory: SweepDirectory) -> Iterator[Problem]:
+    for folder in _NAMED_BY_DIGEST:
+        yield from _named_by_digest(directory.place, folder)
+    try:
+        # A missing forecast file is no problem, because most sweeps have no forecast.
+        PROMISE.read_if_there(directory.place)
+    except UserError as damage:
+        yield Problem.of(damage)
+    try:
+        told_trials(directory)
+    except UserError as damage:
+        yield Problem.of(damage)
+    for source in directory.sources:
+        file, fix = source_file(source.sweep), f"copy it from {source.place}"
+        try:
+            if RecordFile(file, _AnyRecord, fix).read_if_there(directory.place) is None:
+                yield Problem(f"{directory.place}/{file}: no such file", fix)
+        except UserError as damage:
+            yield Problem.of(damage)
+
+
+def _named_by_digest(place: Place, folder: str) -> Iterator[Problem]:
+    for name in place.names(folder):
+        path = place.file_name(folder, name)
+        try:
+            with place.answering(), place.open_file(folder, name) as file:
+                is_as_written = digest(file) == name.rpartition("-")[2]
+        except FileNotFoundError:
+            # A running sweep removes the checkpoints of ended packs, so a listed checkpoint may be missing.
+            continue
+        except UserError as refusal:
+            yield Problem.of(refusal)
+        except OSError as error:
+            yield Problem(f"{path}: {error.strerror}", _DISK)
+        else:
+            if not is_as_written:
+                yield Problem(f"{path}: a file that does not match its checksum", _NAMED_BY_DIGEST[folder])

@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 
-from attnsweep.orchestrator.audit.check_trials import complete
-from attnsweep.orchestrator.audit.evidence import Books
-from attnsweep.orchestrator.audit.problems import Faults, Problem
+from attnsweep.orchestrator.audit.check_trials import Books
+from attnsweep.orchestrator.audit.problems import Fault, Problem
 from attnsweep.orchestrator.tracking.content import TrialValues, has_runs_of_trials
 from attnsweep.orchestrator.tracking.lookup import Child, Logged
 
@@ -16,52 +16,43 @@ _LOG_AGAIN = (
 )
 _DELETE = "delete the surplus with: mlflow runs delete --run-id ID"
 
-_NONE = "sweeps without a run"
-_PARENTS = "runs of the sweep itself instead of one"
-_COUNT = "runs of the sweep with another number of trainings"
-_MISSING = "complete trials without a finished run"
-_TWICE = "trials with several runs"
-_UNKNOWN = "runs of incomplete trials"
-_VALUES = "trials whose run has another value than the ledger"
-
-_FIXES = {
-    _NONE: _SYNC,
-    _PARENTS: _DELETE,
-    _COUNT: _SYNC,
-    _MISSING: _SYNC,
-    _TWICE: _DELETE,
-    _UNKNOWN: _DELETE,
-    _VALUES: _LOG_AGAIN,
-}
+_NONE = Problem("sweeps without a run", _SYNC)
+_PARENTS = Problem("runs of the sweep itself instead of one", _DELETE)
+_COUNT = Problem("runs of the sweep with another number of trainings", _SYNC)
+_MISSING = Problem("complete trials without a finished run", _SYNC)
+_TWICE = Problem("trials with several runs", _DELETE)
+_UNKNOWN = Problem("runs of incomplete trials", _DELETE)
+_VALUES = Problem("trials whose run has another value than the ledger", _LOG_AGAIN)
 
 
-def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
+def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
     """Finds values in MLflow that differ from the ledger's. MLflow may lag behind until the sweep is finished."""
-    faults = Faults(_FIXES)
-    trials = set(complete(books))
+    trials = set(books.complete)
     n_trainings = books.rows.num_rows
     if len(logged.parents) > 1:
-        faults.add(_PARENTS, *logged.parents)
+        yield from ((_PARENTS, run) for run in logged.parents)
     if books.finished:
-        faults.add(_NONE, *([] if logged.parents else [books.directory.sweep]))
-        wrong = {run: n for run, n in logged.parents.items() if n != n_trainings}
-        faults.add(_COUNT, *(f"{run} ({n or 'none'}, not {n_trainings})" for run, n in wrong.items()))
+        if not logged.parents:
+            yield _NONE, books.directory.sweep
+        for run, n in logged.parents.items():
+            if n != n_trainings:
+                yield _COUNT, f"{run} ({n or 'none'}, not {n_trainings})"
         if has_runs_of_trials(books.directory.spec):
-            faults.add(_MISSING, *(str(trial) for trial in sorted(trials - logged.finished)))
+            yield from ((_MISSING, f"{trial}") for trial in sorted(trials - logged.finished))
     runs = Counter(child.trial for child in logged.children)
-    several = sorted(trial for trial, n in runs.items() if n > 1)
-    faults.add(_TWICE, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in several))
+    for trial in sorted(trial for trial, n in runs.items() if n > 1):
+        yield _TWICE, f"{trial} ({', '.join(logged.runs_of(trial))})"
     # While a sweep adds replicates or repeats failed trainings, a trial that was complete before is incomplete, but it
     # still has its run in MLflow.
     changing = (books.directory.more_replicates or books.directory.retried) and not books.finished
-    before = {trial.number for trial in books.asked} if changing else ()
-    unknown = sorted(runs.keys() - trials - {*before})
-    faults.add(_UNKNOWN, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in unknown))
+    before = {trial.number for trial in books.asked} if changing else set()
+    for trial in sorted(runs.keys() - trials - before):
+        yield _UNKNOWN, f"{trial} ({', '.join(logged.runs_of(trial))})"
     for child in sorted(logged.children, key=lambda child: child.trial):
         if child.finished and child.trial in trials and not (before and _is_behind(child, books)):
             deviation = _deviation(child.values, books.values[child.trial])
-            faults.add(_VALUES, *([f"{child.trial} ({child.run_id}: {deviation})"] if deviation else []))
-    return faults.problems()
+            if deviation:
+                yield _VALUES, f"{child.trial} ({child.run_id}: {deviation})"
 
 
 def _is_behind(child: Child, books: Books) -> bool:
@@ -77,11 +68,11 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
-    # Training times are not compared, because a training that was repeated after damage took a different time.
-    timeless = {name: metric for name, metric in recorded.metrics.items() if name != "train_seconds"}
-    for name, metric in timeless.items():
-        # Values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded the last
-        # digit differently.
-        if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
+    for name, metric in recorded.metrics.items():
+        # Training times are not compared, because a training that was repeated after damage took a different time.
+        # Other values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded
+        # the last digit differently.
+        value = logged.metrics.get(name, math.nan)
+        if name != "train_seconds" and not math.isclose(value, metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"
     return None

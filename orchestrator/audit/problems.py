@@ -1,14 +1,15 @@
 """The findings of an audit, printed for people and as JSON."""
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Self, TypeAlias
 
 from rich.console import Console
 
 from attnsweep.orchestrator.inspection.gradients import GradientReport
+from attnsweep.workloads.errors import UserError
 
 _SHOWN = 3
 _STATES = {
@@ -20,13 +21,22 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of fault, with all its cases: a description and a fix."""
+    """A fault in a sweep directory, or a kind of fault: what is wrong, and what the user can do about it."""
 
     what: str
     fix: str
 
     def __str__(self) -> str:
         return f"{self.what}; {self.fix}"
+
+    @classmethod
+    def of(cls, error: UserError, fix: str | None = None) -> Self:
+        """Returns an error as a problem, with the error's own fix unless another is given."""
+        return cls(f"{error.subject}: {error.given}", fix or error.fix)
+
+
+Fault: TypeAlias = tuple[Problem, str]
+"""A kind of fault, and the trial, training, run or sweep that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +47,12 @@ class Check:
     problems: tuple[Problem, ...] = ()
 
 
-class Faults:
-    """Collects single faults, and groups them by kind into problems.
-
-    Args:
-        fixes: How to fix each kind of fault, for all kinds.
-    """
-
-    def __init__(self, fixes: Mapping[str, str]) -> None:
-        self._fixes = fixes
-        self._cases: dict[str, list[str]] = defaultdict(list)
-
-    def add(self, kind: str, *cases: str) -> None:
-        assert kind in self._fixes
-        self._cases[kind] += cases
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Returns one problem for each kind of fault that occurred. It names the first few cases."""
-        return tuple(
-            Problem(f"{len(cases)} {kind}: {_some(cases)}", self._fixes[kind])
-            for kind, cases in self._cases.items()
-            if cases
-        )
+def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
+    """Returns one problem for each kind of fault, with the number of cases and the first few of them."""
+    cases: dict[Problem, list[str]] = {}
+    for kind, case in faults:
+        cases.setdefault(kind, []).append(case)
+    return tuple(Problem(f"{len(some)} {kind.what}: {first_few(some)}", kind.fix) for kind, some in cases.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +118,7 @@ def _sign(a: int | None, b: int | None) -> str:
     return " = " if a == b else " > " if a > b else " < "
 
 
-def _some(cases: list[str]) -> str:
+def first_few(cases: Sequence[str]) -> str:
+    """Names the first cases and counts the others: `3/0, 3/1, 3/2 and 4 more`."""
     more = len(cases) - _SHOWN
     return ", ".join(cases[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -9,7 +9,7 @@ from attnsweep.orchestrator.cli.answers import answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson
 from attnsweep.orchestrator.cli.reproductions import find_reproduction, load_reproductions, with_options
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.storage.place_names import new_directory
 
 
 def reproduce(

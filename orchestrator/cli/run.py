@@ -15,7 +15,7 @@ from attnsweep.orchestrator.cli.shard_option import OfShard, parse_shard
 from attnsweep.orchestrator.cli.trusting import Trust, code_for, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
-from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.storage.place_names import new_directory
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
 from attnsweep.workloads.errors import UserError

@@ -43,8 +43,7 @@ def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | No
     """
     if not reference.endswith(".json"):
         return None
-    from attnsweep.orchestrator.storage.stored_bases import offer_bases
-    from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, trust_code
+    from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, offer_bases, trust_code
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 
     path = Path(reference)

@@ -19,7 +19,7 @@ from attnsweep.orchestrator.cli.answers import (
 from attnsweep.orchestrator.cli.arguments import AsJson
 from attnsweep.orchestrator.cli.trusting import Trust, opened
 from attnsweep.orchestrator.importing import importing
-from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.storage.place_names import new_directory
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError

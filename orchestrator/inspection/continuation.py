@@ -33,8 +33,7 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.continued import Redraw, drawn_for_evaluation
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.executors.choice import executors_on
-from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.programs import Executors, executors_on
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.optimizers import State

@@ -20,8 +20,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.gradients.check import check
-from attnsweep.workloads.gradients.finding import Finding
+from attnsweep.workloads.gradients.check import Finding, check
 from attnsweep.workloads.gradients.subject import Subject, after_some_steps, at_random_weights, at_weights
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code

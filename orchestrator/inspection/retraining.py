@@ -28,12 +28,11 @@ from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.orchestrator.training.trainer import machine_of
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.choice import executors_on
-from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.programs import Executors, executors_on
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
 ExtraProbes: TypeAlias = Callable[[int], Sequence[int]]

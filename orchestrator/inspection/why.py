@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.prediction import predicted_escapes
-from attnsweep.workloads.identities.flat import KeyBias, NoGradient
+from attnsweep.workloads.identities.equations import KeyBias, NoGradient
 from attnsweep.workloads.lenses import batch_of, gradient_words, loss_of
 from attnsweep.workloads.user_code import users_code
 from attnsweep.workloads.words.saddle import Saddle, saddle_of

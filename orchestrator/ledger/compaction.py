@@ -1,4 +1,4 @@
-"""Merges fragments to keep the number of files small, and removes files that a crash or a merge has left.
+"""Merges fragments (the files that one commit wrote, one for each table), and removes what a crash or a merge left.
 
 A merge is published like a commit, under a new name. From that moment the fragments that it lists as replaced do not
 count; they are removed next. So each row counts exactly once, wherever a crash strikes.
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.fragments import (
     MERGED,
@@ -28,8 +26,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     publish,
     require_ledger,
 )
-from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
-from attnsweep.orchestrator.ledger.thinning import thinned
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order, thinned
 from attnsweep.orchestrator.ledger.verification import naming_damage, refuse_doubles
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
@@ -80,7 +77,7 @@ def merge_alike(place: Place) -> None:
 
 def recover(place: Place) -> Recovery:
     """Removes all files that belong to no committed fragment, or to a fragment that a merged fragment replaces. Only
-    the holder of the sweep's lock may call it.
+    the holder of the sweep's lock may call this function.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -125,8 +122,16 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
     """
     chosen = open_snapshot(place).only(names)
     refuse_doubles(place, chosen)
+    specs = sorted({file.stamp.spec_sha256 for files in chosen.files.values() for file in files.values()})
+    if len(specs) > 1:
+        raise UserError(
+            str(place),
+            given=f"rows of {len(specs)} sweeps, with the spec hashes {', '.join(spec[:12] for spec in specs)}",
+            expected="the rows of one sweep",
+            fix="remove the files that were copied into the directory from another sweep",
+        )
     (kept_every,) = chosen.by_thinning()
-    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=kept_every * thin)
+    stamp = Stamp(spec_sha256=specs[0], replaces=tuple(sorted(names)), curves_every=kept_every * thin)
     contents = {
         table: (
             chosen.dataset(table).schema,
@@ -182,33 +187,12 @@ def sorted_batches(
     dataset = dataset if leave_out is None else dataset.filter(~leave_out)
     n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(dataset.schema)
     n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
-    yield from _batches(place, dataset, SORT_KEYS[table], np.array_split(trials, n_parts), thin)
-
-
-def _batches(
-    place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]], thin: int
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a dataset in sorted order, one range of trials at a time. The files' statistics let Arrow
-    skip the others."""
     n_rows = 0
-    for trials in parts:
-        inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))
+    for part in np.array_split(trials, n_parts):
+        # The statistics in the files let Arrow skip the rows of other trials.
+        inside = (pc.field("trial") >= int(part[0])) & (pc.field("trial") <= int(part[-1]))
         with naming_damage([place]):
-            rows = in_order(dataset.to_table(filter=inside if len(parts) > 1 else None), keys)
+            rows = in_order(dataset.to_table(filter=inside if n_parts > 1 else None), SORT_KEYS[table])
         n_rows += rows.num_rows
-        rows = thinned(rows, thin)
-        yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
+        yield from thinned(rows, thin).combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()
-
-
-def _one_spec(place: Place, snapshot: Snapshot) -> str:
-    specs = sorted({file.stamp.spec_sha256 for files in snapshot.files.values() for file in files.values()})
-    if len(specs) > 1:
-        hashes = ", ".join(spec[:12] for spec in specs)
-        raise UserError(
-            str(place),
-            given=f"rows of {len(specs)} sweeps, with the spec hashes {hashes}",
-            expected="the rows of one sweep",
-            fix="remove the files that were copied into the directory from another sweep",
-        )
-    return specs[0]

@@ -11,8 +11,7 @@ name therefore attests every byte of its fragment. Readers also verify checksums
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION, clashes, misfits
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, SCHEMA_VERSION, clashes, misfits
 from attnsweep.orchestrator.storage.place import Place, digest
 from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, parts_of, shards_of
 from attnsweep.workloads.errors import UserError
@@ -142,12 +141,8 @@ class Snapshot:
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory holds a sweep. A directory with `sweep.json` alone, left by a run that was killed at its
-    start, counts too.
-
-    Raises:
-        UserError: If the directory holds none.
-    """
+    """Raises UserError if a directory holds no sweep. A directory with `sweep.json` alone, left by a run that was
+    killed at its start, holds one."""
     # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
@@ -169,7 +164,12 @@ def open_snapshot(place: Place) -> Snapshot:
     """
     if shards := shards_of(place):
         allow_many_files()
-        return _united(place, at_once(_open_snapshot, shards, place.n_at_once))
+        # The fragments of all shards keep their names, which differ because each ends with a digest.
+        united: dict[str, dict[str, OpenFile]] = {"trainings": {}}
+        for shard in at_once(_open_snapshot, shards, place.n_at_once):
+            for table, files in shard.files.items():
+                united.setdefault(table, {}).update(files)
+        return _snapshot_of(place, united)
     return _open_snapshot(place)
 
 
@@ -192,24 +192,46 @@ def _open_snapshot(place: Place) -> Snapshot:
         # and the new one. Commits of new files during the listing are harmless, so a reader does not wait for a pause
         # between commits.
         if not is_overtaken(place, names):
-            return _sound(place, {**files, "trainings": {name: trainings[name] for name in counting}})
+            return _snapshot_of(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
 
-def _united(place: Place, shards: Iterable[Snapshot]) -> Snapshot:
-    """Unites the snapshots of all shards. The fragments keep their names, which differ because each ends with a
-    digest."""
-    files_by_table: dict[str, dict[str, OpenFile]] = {"trainings": {}}
-    for shard in shards:
-        for table, files in shard.files.items():
-            files_by_table.setdefault(table, {}).update(files)
-    return _sound(place, files_by_table)
-
-
-def _sound(place: Place, files: Mapping[str, Mapping[str, OpenFile]]) -> Snapshot:
+def _snapshot_of(place: Place, files: Mapping[str, Mapping[str, OpenFile]]) -> Snapshot:
     for table, opened in files.items():
         for name, wrong in clashing(opened).items():
             raise damaged(place, place.file_name(table, name), wrong)
-    return Snapshot(files, BASE_COLUMNS if files["trainings"] else _columns_without_rows(place))
+    return Snapshot(files) if files["trainings"] else Snapshot(files, _declared_columns(place))
+
+
+def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
+    """Returns the columns that each table of a sweep has before there are any rows: those of every sweep, and one for
+    each parameter in `sweep.json`. The workload is not loaded, because its code may be a stranger's."""
+    # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
+    # not need.
+    from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+    from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int
+
+    def values(dimension: object) -> Iterator[object]:
+        match dimension:
+            case Float(low=low) | Int(low=low):
+                yield low
+            case Categorical(choices=choices):
+                yield from choices
+            case Conditional(then=then, otherwise=otherwise):
+                yield from values(then)
+                yield from values(otherwise)
+            case _:
+                yield dimension
+
+    if not place.has_text(SWEEP_FILE):
+        return BASE_COLUMNS
+    directory = SweepDirectory.open(place)
+    trainings = BASE_COLUMNS["trainings"]
+    for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
+        if f"param_{name}" not in trainings.names:
+            # A column has the type of the parameter's first value that is not null; double if all are null.
+            kinds = (type(value) for value in values(dimension) if value is not None)
+            trainings = trainings.append(pa.field(f"param_{name}", PARAMETER_TYPES[next(kinds, float)]))
+    return {**BASE_COLUMNS, "trainings": trainings}
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
@@ -248,10 +270,7 @@ def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, Open
         UserError: For a file that cannot be read.
     """
     names = list(names)
-    if place.n_at_once == 1:
-        return {name: open_file(place, table, name) for name in names}
-    with ThreadPoolExecutor(place.n_at_once) as threads:
-        return dict(zip(names, threads.map(partial(open_file, place, table), names), strict=True))
+    return dict(zip(names, at_once(partial(open_file, place, table), names, place.n_at_once), strict=True))
 
 
 def open_file(place: Place, table: str, name: str) -> OpenFile:
@@ -343,13 +362,6 @@ def publish(
     return place.publish(stem, {table: partial(write, table) for table in TABLES if table in contents})
 
 
-def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
-    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
-    from attnsweep.orchestrator.ledger.declared import declared_columns
-
-    return declared_columns(place)
-
-
 def reason(damage: Exception) -> str:
     """Returns an error's message in one line, without `<Buffer>`, pyarrow's name for an opened file."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
@@ -357,7 +369,7 @@ def reason(damage: Exception) -> str:
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """Returns the error that reports a damaged file."""
+    """Returns the error for a damaged file, with the fix that every command suggests."""
     return DamagedFileError(
         path,
         given=given,

@@ -4,14 +4,14 @@ The probes of curves can be thinned too, but only on request, because that remov
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from attnsweep.orchestrator.ledger.compaction import merge, merge_alike
 from attnsweep.orchestrator.ledger.fragments import TABLES, counting_names, fragment_names, open_files, open_snapshot
-from attnsweep.orchestrator.ledger.thinning import n_staying
+from attnsweep.orchestrator.ledger.schema import n_staying
 from attnsweep.orchestrator.storage.place import ASIDE, CHECKPOINTS, Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -38,7 +38,7 @@ class Garbage:
 
 
 def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[Garbage]:
-    """Finds files that are no longer needed, and removes them if asked to. Holds the sweep's lock while it does.
+    """Finds files that are no longer needed, and removes them if asked to, under the sweep's lock.
 
     Args:
         where: The sweep directory.
@@ -53,17 +53,27 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
     place = place_of(where)
     directory = SweepDirectory.open(place)
     with closing(place.lock("gc")):
-        garbage = sorted(_garbage(place, finished=directory.finished), key=lambda piece: piece.file)
+        counting = set(counting_names(open_files(place, "trainings", fragment_names(place))))
+        garbage = [
+            Garbage(file, n_bytes, kind)
+            for file, n_bytes in sorted(place.sizes().items())
+            if (kind := _kind(PurePosixPath(file), counting, finished=directory.finished)) is not None
+        ]
         probes = [] if thin is None else list(_probes(directory, thin))
         if delete:
-            _remove(place, garbage)
+            by_folder = defaultdict(list)
+            for piece in garbage:
+                folder, _, name = piece.file.rpartition("/")
+                by_folder[folder].append(name)
+            for folder, names in by_folder.items():
+                place.remove(folder, names)
             if thin is not None and probes:
                 thin_curves(place, thin)
     return garbage + probes
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger with fewer probes: of each curve it keeps every `every`-th probe, the first and the last.
+    """Rewrites the ledger with fewer probes: of each curve, every `every`-th probe stays, with the first and the last.
 
     As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
     continues. Only the holder of the sweep's lock may call it.
@@ -110,14 +120,6 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
                 yield Garbage(file, round(share * sizes[file]), f"curves but one probe in {every} (estimate)")
 
 
-def _garbage(place: Place, *, finished: bool) -> Iterator[Garbage]:
-    counting = set(counting_names(open_files(place, "trainings", fragment_names(place))))
-    for file, n_bytes in place.sizes().items():
-        kind = _kind(PurePosixPath(file), counting, finished=finished)
-        if kind is not None:
-            yield Garbage(file, n_bytes, kind)
-
-
 def _kind(file: PurePosixPath, counting: set[str], *, finished: bool) -> str | None:
     """Returns the reason why a file is not needed, in words; `None` if the file is needed."""
     folder = "" if str(file.parent) == "." else str(file.parent)
@@ -132,12 +134,3 @@ def _kind(file: PurePosixPath, counting: set[str], *, finished: bool) -> str | N
     if folder in TABLES and file.suffix == ".parquet" and file.stem not in counting:
         return "left over by a commit or a merge that was cut short"
     return None
-
-
-def _remove(place: Place, garbage: Sequence[Garbage]) -> None:
-    by_folder = defaultdict(list)
-    for piece in garbage:
-        folder, _, name = piece.file.rpartition("/")
-        by_folder[folder].append(name)
-    for folder, names in by_folder.items():
-        place.remove(folder, names)

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnsweep.orchestrator.ledger.reader import Ledger, ask_all
-from attnsweep.orchestrator.ledger.sql import identifier
+from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.storage.output_file import writing_file
 from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.workloads.errors import UserError
@@ -108,7 +108,9 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
     Raises:
         UserError: For Parquet without a file, JSON of two columns with one name, or a file that cannot be written.
     """
-    if format == "json" and (twice := _twice(table.column_names)):
+    names = table.column_names
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if format == "json" and twice is not None:
         raise UserError(
             "SQL",
             given=f"an answer with two columns named {twice}",
@@ -128,10 +130,6 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
         else:
             with path.open("w", newline="", encoding="utf-8") as file:
                 _TEXT_FORMATS[format](table, file)
-
-
-def _twice(names: Sequence[str]) -> str:
-    return next((name for at, name in enumerate(names) if name in names[:at]), "")
 
 
 def _write_table(table: pa.Table, file: TextIO) -> None:

@@ -83,7 +83,7 @@ class Ledger:
             yield connection
 
     def tables(self) -> Tables:
-        """Returns all tables as of now, by name. They stay readable even when their files are removed.
+        """Returns all tables as of now, by name. The tables stay readable even when their files are removed.
 
         From an object store the tables are downloaded completely, and again only when the files there have changed.
         """
@@ -135,10 +135,10 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
                 return read(snapshots)
             except Exception:
                 # For a missing file Arrow and DuckDB raise different exceptions, so all exceptions are caught here.
-                if attempt == _ATTEMPTS or not any(map(_was_overtaken, ledgers, snapshots)):
+                overtaken = (
+                    not ledger.place.pins_open_files and has_overtaken(names_in_all(ledger.place), snapshot.rows())
+                    for ledger, snapshot in zip(ledgers, snapshots, strict=True)
+                )
+                if attempt == _ATTEMPTS or not any(overtaken):
                     raise
     raise AssertionError
-
-
-def _was_overtaken(ledger: Ledger, snapshot: Snapshot) -> bool:
-    return not ledger.place.pins_open_files and has_overtaken(names_in_all(ledger.place), snapshot.rows())

@@ -21,8 +21,8 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended, as far as the rules of replication and the objectives need it. `eval_loss` is `None` if it
-    was not finite."""
+    """How a training ended, as far as the rules of replication and the objectives need it. `eval_loss` is `None` if the
+    loss was not finite."""
 
     outcome: str
     stuck: bool
@@ -31,7 +31,7 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the training neither failed nor was pruned: the condition of `ledger.sql.IS_JUDGED`."""
+        """Whether the training neither failed nor was pruned: the condition of `ledger.views.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
 
 

@@ -6,7 +6,6 @@ Fragments of old versions have no digests, so they are only checked for being re
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,13 +24,11 @@ from attnsweep.orchestrator.ledger.fragments import (
     reason,
     require_ledger,
 )
+from attnsweep.orchestrator.storage.errors import unreadable
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.reading import unreadable
-from attnsweep.orchestrator.storage.shards import parts_of
+from attnsweep.orchestrator.storage.shards import at_once, parts_of
 from attnsweep.workloads.errors import UserError
-
-_ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,14 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
     return [
         *(FileProblem(fault.subject, str(fault.given)) for fault in examined.damaged.values()),
         *_left_over(place, {*examined.sound, *examined.damaged}),
-        *(problem for name, files in examined.sound.items() for problem in _inside(place, name, files, spec_sha256)),
+        *(
+            FileProblem(
+                place.file_name(table, name), f"rows of another sweep, of the spec {file.stamp.spec_sha256[:12]}"
+            )
+            for name, files in examined.sound.items()
+            for table, file in files.items()
+            if file.stamp.spec_sha256 != spec_sha256
+        ),
     ]
 
 
@@ -97,15 +101,14 @@ def examine(place: Place) -> Examination:
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
         """Checks all files of one table. Returns the sound ones by name, and adds the others to `faults`."""
-        with ThreadPoolExecutor(place.n_at_once) as threads:
-            files = threads.map(lambda name: _check(place, table, name, digests[name]), digests)
-            checked = dict(zip(digests, files, strict=True))
+        files = at_once(lambda name: _check(place, table, name, digests[name]), digests, place.n_at_once)
+        checked = dict(zip(digests, files, strict=True))
         for name, file in checked.items():
             if isinstance(file, DamagedFileError):
                 faults.setdefault(name, file)
         return {name: file for name, file in checked.items() if isinstance(file, OpenFile)}
 
-    trainings = check("trainings", {name: _attested(name) for name in fragment_names(place)})
+    trainings = check("trainings", {name: _digest_in(name) for name in fragment_names(place)})
     counting = counting_names(trainings)
     tables = {"trainings": trainings}
     for table in TABLES[:-1]:
@@ -142,8 +145,11 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
         ledgers = ", ".join(map(str, places))
-        failure = error if isinstance(error, OSError) else _quoted(str(error))
-        if failure is not None:
+        # A message of DuckDB may quote an error of the operating system that Arrow met.
+        quoted = re.search(r"IOError.*\[errno (\d+)\]", str(error))
+        number = int(quoted[1]) if quoted else None
+        failure = error if isinstance(error, OSError) or number is None else OSError(number, os.strerror(number))
+        if isinstance(failure, OSError):
             # The files were checked a moment ago and are sound. Therefore even an error that looks like damage is
             # reported as an unreadable file.
             raise unreadable(failure.filename or ledgers, failure) from error
@@ -155,13 +161,6 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
                 fix="check the ledger with: attnsweep audit DIR",
             ) from error
         raise
-
-
-def _quoted(text: str) -> OSError | None:
-    """Extracts the operating system's error from a DuckDB message that quotes Arrow; returns `None` if the message
-    quotes none."""
-    number = re.search(r"IOError.*\[errno (\d+)\]", text)
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 def set_aside(place: Place, name: str) -> None:
@@ -220,11 +219,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Raises an error if a training is in more than one fragment; called before fragments are merged.
-
-    Raises:
-        UserError: If a training is in several fragments.
-    """
+    """Raises UserError if a training is in more than one fragment; called before fragments are merged."""
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",
@@ -267,11 +262,10 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
         return damaged(place, path, reason(error))
 
 
-def _attested(name: str) -> str | None:
-    """Extracts the digest of the fragment's file in `trainings` from the fragment's name; `None` if the name has no
-    digest."""
-    match = _ATTESTED.fullmatch(name)
-    return match["digest"] if match else None
+def _digest_in(name: str) -> str | None:
+    """Returns the digest of a fragment's file in `trainings` that the fragment's name ends with; `None` without one."""
+    match = re.fullmatch(r".*-([0-9a-f]{32})", name)
+    return match[1] if match else None
 
 
 def _left_over(place: Place, known: Collection[str]) -> Iterator[FileProblem]:
@@ -283,10 +277,3 @@ def _left_over(place: Place, known: Collection[str]) -> Iterator[FileProblem]:
                 )
         for file in place.unfinished(table):
             yield FileProblem(f"{place}/{table}/{file}", "left over by a write that was cut short", True)
-
-
-def _inside(place: Place, name: str, files: Mapping[str, OpenFile], spec_sha256: str) -> Iterator[FileProblem]:
-    for table, file in files.items():
-        path = place.file_name(table, name)
-        if file.stamp.spec_sha256 != spec_sha256:
-            yield FileProblem(path, f"rows of another sweep, of the spec {file.stamp.spec_sha256[:12]}")

@@ -1,4 +1,4 @@
-"""DuckDB views of the ledger's tables, of one sweep or of several together."""
+"""DuckDB views of the ledger's tables, of one sweep or of several together; and names and texts quoted for SQL."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, outcomes_in
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, literal
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.vocabulary import Outcome, with_own
+from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES, Outcome, with_own
+
+IS_JUDGED = f"outcome not in {UNJUDGED_OUTCOMES}"
+"""The SQL condition for judged trainings. Nobody knows how a failed or pruned training would have ended."""
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
@@ -60,6 +62,21 @@ _CONSTANT = """
         CASE WHEN count({name}) = count(*) AND min({name}) = max({name}) THEN min({name}) END AS {name},"""
 
 
+def identifier(name: str) -> str:
+    """Quotes a name, such as a column's, for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def param_column(name: str) -> str:
+    """Returns the quoted name of a parameter's column."""
+    return identifier(f"param_{name}")
+
+
+def literal(text: str | None) -> str:
+    """Quotes a text for SQL; returns NULL for `None`."""
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
+
+
 def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
     """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`.
 
@@ -86,11 +103,6 @@ def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb
     return _with_views(_shared_database().cursor(), sweeps, trials_apart)
 
 
-@cache
-def _shared_database() -> duckdb.DuckDBPyConnection:
-    return _database()
-
-
 def _database() -> duckdb.DuckDBPyConnection:
     """Returns an empty in-memory database. It is cut off from files and network before any SQL with names from files
     runs."""
@@ -103,6 +115,9 @@ def _database() -> duckdb.DuckDBPyConnection:
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")
     return database
+
+
+_shared_database = cache(_database)
 
 
 def _with_views(
@@ -124,7 +139,9 @@ def _with_views(
 
 
 def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], trials_apart: int) -> None:
-    names = [_name_of(tables) for tables in sweeps]
+    # A sweep without rows has no name.
+    first = [tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist() for tables in sweeps]
+    names = [str(rows[0]) if rows else None for rows in first]
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
         raise UserError(
@@ -160,12 +177,6 @@ def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
     """
     rows = connection.execute("select outcome, sentence, colour, is_stuck, is_judged from outcomes").fetchall()
     return {label: Outcome(*fields) for label, *fields in rows}
-
-
-def _name_of(tables: Tables) -> str | None:
-    """Returns the name of the sweep that the rows belong to; `None` without rows."""
-    first = tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist()
-    return str(first[0]) if first else None
 
 
 def _trials_view(columns: Sequence[str]) -> str:

@@ -1,20 +1,35 @@
 """Commits the rows of packs to the ledger. The sweep's driver is the only writer."""
 
+import ctypes
+import hashlib
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
-from attnsweep.orchestrator.ledger.failures import take_out_failed
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Snapshot, Stamp, open_snapshot, publish
-from attnsweep.orchestrator.ledger.memory import share_freed_memory
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
 from attnsweep.orchestrator.ledger.verification import set_damage_aside, set_doubles_aside
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place import ASIDE, Place
 from attnsweep.workloads.errors import UserError
+
+IS_FAILED = pc.field("outcome") == "failed"
+
+
+def share_freed_memory() -> None:
+    """Makes threads that start later in this process share one memory pool. Has no effect without glibc.
+
+    By default each thread has its own pool, which keeps memory that was freed: Arrow's threads keep tens of MiB after
+    the first merge of fragments.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        arena_max = -8  # M_ARENA_MAX in glibc's malloc.h
+        set_option(arena_max, 1)
 
 
 class LedgerWriter:
@@ -57,19 +72,15 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Checks that this process still is the only writer of the sweep. Call it before anything is written outside
-        the ledger.
-
-        Raises:
-            UserError: If another process has taken the lock.
-        """
+        """Raises UserError if another process has taken the lock. Call it before anything is written outside the
+        ledger."""
         self._lock.confirm()
 
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when this
-        returns.
+        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when the
+        call returns.
 
         Args:
             pack: The name of the first pack. A name may be committed again: each commit makes a new fragment.
@@ -95,14 +106,32 @@ class LedgerWriter:
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
-        """Removes the rows of failed trainings from the ledger, as `ledger.failures` describes. Durable when this
-        returns.
+        """Removes the rows of failed trainings from the ledger, so that they are trained again. Durable when this
+        returns. Idempotent.
+
+        The rows are first written to `set_aside/failed-*.json`. The fragments that held them are replaced as in a
+        merge: a crash leaves each row in the ledger, or out of it and in that file.
 
         Raises:
             UserError: If another process has taken the lock, or the place cannot be written.
         """
         self.confirm()
-        take_out_failed(self._place)
+        snapshot = open_snapshot(self._place)
+        failed = {
+            name: rows
+            for name in snapshot.rows()
+            if (rows := snapshot.only([name]).dataset("trainings").to_table(filter=IS_FAILED)).num_rows
+        }
+        if failed:
+            rows = [
+                {column: value for column, value in row.items() if value is not None}
+                for row in pa.concat_tables(failed.values(), promote_options="default").to_pylist()
+            ]
+            text = json.dumps(rows, indent=1, default=str)
+            name = hashlib.sha256(text.encode()).hexdigest()[:12]
+            self._place.put_text(f"{ASIDE}/failed-{name}.json", text)
+            for names in snapshot.only(failed).by_thinning().values():
+                merge(self._place, names, leave_out=IS_FAILED)
         self._rows = _mergeable(open_snapshot(self._place))
 
     def _publish(self, pack: str, tables: Mapping[str, pa.Table | None], curves_every: int) -> str:
@@ -121,9 +150,7 @@ class LedgerWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_sweep(self, snapshot: Snapshot) -> None:

@@ -28,8 +28,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
-from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
-from attnsweep.orchestrator.storage.sweeps_below import sweeps_below
+from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory, sweeps_below
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.workloads.errors import UserError
 

@@ -10,8 +10,7 @@ import duckdb
 from attnsweep.orchestrator.analysis.figures import GREY
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
-from attnsweep.orchestrator.ledger.sql import identifier
-from attnsweep.orchestrator.ledger.views import outcomes_of
+from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
 from attnsweep.workloads.vocabulary import Outcome
 
 _UNKNOWN = Outcome("", GREY)

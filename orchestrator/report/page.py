@@ -26,11 +26,11 @@ from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_r
 from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.report.why_page import RULE as STUCK_RULE
 from attnsweep.orchestrator.report.why_page import WhyPage
+from attnsweep.orchestrator.storage.errors import reading
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
-from attnsweep.orchestrator.storage.reading import reading
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.search_spaces.measured import goal_of
 from attnsweep.workloads.errors import UserError

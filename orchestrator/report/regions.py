@@ -20,7 +20,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_in_bins,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, param_column
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 

@@ -40,7 +40,7 @@ from attnsweep.orchestrator.report.roles import RoleHazards, RoleShare, read_rol
 from attnsweep.orchestrator.report.why_page import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep

@@ -9,7 +9,7 @@ from pathlib import Path
 from attnsweep.orchestrator.ledger.fragments import names_in_all
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.progress import progress_of
+from attnsweep.orchestrator.storage.run_records import progress_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 _LOOK_SECONDS = 2.0

@@ -31,7 +31,7 @@ from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
-from attnsweep.orchestrator.storage.progress import PackUnderWay
+from attnsweep.orchestrator.storage.run_records import PackUnderWay
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import (
     HandedBack,

@@ -16,7 +16,7 @@ from rich.text import Text
 from attnsweep.orchestrator.analysis.labels import speed_label
 from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.ledger.trial import complete_among
-from attnsweep.orchestrator.storage.progress import PackUnderWay, packs_in_words
+from attnsweep.orchestrator.storage.run_records import PackUnderWay, packs_in_words
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep

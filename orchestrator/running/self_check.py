@@ -20,12 +20,12 @@ import pyarrow as pa
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
+from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Pool, Raised, Trained
 from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.width import width_on
+from attnsweep.workloads.engine.lane_state import width_on
 
 _N_ALONE = 2
 _MOST_LANES = 64

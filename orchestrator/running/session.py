@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from attnsweep.orchestrator.ledger.failures import IS_FAILED
 from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.ledger.writer import IS_FAILED, LedgerWriter
 from attnsweep.orchestrator.running.entry import (
     Entry,
     as_it_ended,
@@ -53,19 +52,20 @@ from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
-from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
-from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
-from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.progress import Beacon
-from attnsweep.orchestrator.storage.promise import take_promise
-from attnsweep.orchestrator.storage.replays import Replays, earlier_replays
+from attnsweep.orchestrator.storage.run_records import Beacon, Replays, earlier_replays, take_promise
 from attnsweep.orchestrator.storage.shards import Shard
-from attnsweep.orchestrator.storage.stored_bases import offer_bases
-from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.orchestrator.storage.stored_code import (
+    check_unchanged,
+    load_workload_of,
+    named_files,
+    offer_bases,
+    sha256_of_files,
+)
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.trust import trust
+from attnsweep.orchestrator.storage.sweep_record import Extension
+from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.projection import Projection

@@ -9,9 +9,9 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.entry import check_same
 from attnsweep.orchestrator.running.summary import Summary, summarize
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
-from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep

@@ -25,8 +25,7 @@ from attnsweep.orchestrator.analysis.results import MOST_SHOWN, FrontTrial, Swee
 from attnsweep.orchestrator.analysis.role_results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.promise import Promise, promise_of
-from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
+from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Promise, Replays, promise_of
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.search_spaces.measured import Measured, goal_of
 from attnsweep.search_spaces.sweep import Sweep

@@ -9,8 +9,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, complete_among, ended_trainings
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.sources import WARM_START, EarlierSweep, ToldTrial, WarmStart
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.warm_start import WARM_START, EarlierSweep, ToldTrial, WarmStart
 from attnsweep.search_spaces.dimensions import Categorical, Scalar, Varied, Zip
 from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.suggestion import distributions_of, undrawn, values_of

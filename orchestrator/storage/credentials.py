@@ -1,5 +1,5 @@
-"""Removes passwords and tokens from texts that are shown or stored. Specs are stored unchanged, so must not hold
-any."""
+"""Removes passwords and tokens from texts that are shown or stored, and refuses specs that hold any, because specs are
+stored unchanged."""
 
 import re
 from collections.abc import Iterator
@@ -32,11 +32,8 @@ def without_credentials(text: str) -> str:
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Raises an error if a spec holds a secret, because `sweep.json`, the ledger and MLflow would show it.
-
-    Raises:
-        SpecError: For a URI with a password or another secret in it.
-    """
+    """Raises SpecError if a spec holds a secret, such as a URI with a password, because `sweep.json`, the ledger and
+    MLflow would show it."""
     if spec.storage is not None and _opens_with_secret(spec.storage):
         raise _refused("storage", f"{spec.storage.partition('://')[0]}://...")
     for field, value in spec.model_dump(mode="json").items():

@@ -1,19 +1,28 @@
-"""The environment of a training: the versions of its libraries and the code that trains it."""
+"""The environment of a training: versions of libraries and code. The provenance of a sweep: its start and place."""
 
+import getpass
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
+import secrets
+import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.record import Record
 from attnsweep.orchestrator.storage.training_code import digests_of
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
+
 
 Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
 """The program that takes the steps of trainings: see docs/engines.md."""
@@ -62,7 +71,7 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """The type of machine and the version of PyTorch in words. The last bits of results depend on them, besides
+        """The type of machine and the version of PyTorch in words. The last bits of results depend on both, and on
         code and engine."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
@@ -130,3 +139,32 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
             expected="a machine that can compile this engine's programs",
             fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error
+
+
+def new_identity(name: str) -> str:
+    """Returns a new readable name for a sweep. The random end distinguishes sweeps that start in the same second."""
+    return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def current_provenance() -> dict[str, Any]:
+    """Returns this process's command, user, machine and versions of libraries."""
+    command = shlex.join(without_credentials(word) for word in sys.argv)
+    return {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        # Paths in the command may not be UTF-8, but the record must be UTF-8.
+        "command": command.encode(errors="backslashreplace").decode(),
+        "user": getpass.getuser(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "git_commit": _git_commit(),
+        "versions": versions(),
+    }
+
+
+def _git_commit() -> str | None:
+    try:
+        process = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return process.stdout.strip() or None

@@ -14,11 +14,9 @@ from tempfile import TemporaryFile
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.owner import Owner, taken
+from attnsweep.orchestrator.storage.errors import StoreError, is_damage, is_fault, reading, unreadable
+from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
-from attnsweep.orchestrator.storage.reading import is_damage, reading, unreadable
 from attnsweep.workloads.errors import UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -26,7 +24,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel (flock) on a file that names its owner. It lasts until `close` or the end of the process."""
+    """A lock of the kernel (flock) on a file that names the owner, until `close` or the end of the process."""
 
     file: FileIO
 
@@ -81,7 +79,11 @@ class LocalFolder:
         with reading(str(self.path)):
             if not self.path.exists():
                 return True
-            return self.path.is_dir() and all(map(_is_unfinished_text, self.path.iterdir()))
+            # A killed process may have left the unfinished text of a record.
+            return self.path.is_dir() and all(
+                path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
+                for path in self.path.iterdir()
+            )
 
     def check_makeable(self) -> None:
         path = self.path.absolute()
@@ -101,13 +103,7 @@ class LocalFolder:
         with reading(str(self.path / name)):
             return regular_file(self.path / name).read_bytes().decode()
 
-    def put_text(self, name: str, text: str) -> None:
-        self._put(name, text, durably=True)
-
-    def put_passing_text(self, name: str, text: str) -> None:
-        self._put(name, text, durably=False)
-
-    def _put(self, name: str, text: str, *, durably: bool) -> None:
+    def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
         folder, _, base = name.rpartition("/")
         parent = self._own(folder) if folder else self.path
         temporary = parent / f".{base}.tmp"
@@ -118,13 +114,14 @@ class LocalFolder:
                 with open(temporary, "w", encoding="utf-8", opener=_without_following) as file:
                     file.write(text)
                     file.flush()
-                    if durably:
+                    if durable:
                         os.fsync(file.fileno())
                 temporary.replace(parent / base)
-                if durably:
+                if durable:
                     sync(parent)
             except OSError:
-                _remove_unfinished(temporary)
+                with suppress(OSError):
+                    temporary.unlink()
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
@@ -220,7 +217,8 @@ class LocalFolder:
                 # Unfinished files are removed at once, because the disk may be full. If the process is killed instead,
                 # the next writer removes them.
                 for temporary in temporaries.values():
-                    _remove_unfinished(temporary)
+                    with suppress(OSError):
+                        temporary.unlink()
                 raise
         return name
 
@@ -228,7 +226,14 @@ class LocalFolder:
         path = self._own(folder) if folder else self.path
         with self.writing():
             for file in files:
-                _unlink(path / file)
+                if (path / file).is_dir() and not (path / file).is_symlink():
+                    raise UserError(
+                        str(path / file),
+                        given="a folder with the name of the file",
+                        expected="a file that attnsweep wrote",
+                        fix="remove the folder",
+                    )
+                (path / file).unlink()
             if files:
                 sync(path)
 
@@ -247,6 +252,8 @@ class LocalFolder:
             # The lock file is opened for appending, because this keeps the name of the current holder in it.
             opened = FileIO(path, "a+", opener=_without_following)
         except OSError as error:
+            if is_fault(error):
+                raise unreadable(str(path), error) from error
             raise UserError(
                 str(path),
                 given=error.strerror,
@@ -326,37 +333,17 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _remove_unfinished(temporary: Path) -> None:
-    """Removes a file whose writing has failed. Failure of the removal is ignored, so that the first error is the one
-    reported."""
-    with suppress(OSError):
-        temporary.unlink()
-
-
-def _is_unfinished_text(path: Path) -> bool:
-    """Returns whether a file is the unfinished text that a killed process has left."""
-    return path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
-
-
 def regular_file(path: Path) -> Path:
-    """Returns the path if it leads to a regular file. Raises an error otherwise: opening a FIFO would block, and a
-    device has no end.
-
-    Raises:
-        OSError: If anything else is there, or nothing.
-    """
+    """Returns the path if it leads to a regular file. Raises OSError otherwise: opening a FIFO would block, and a
+    device has no end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "this path is not a regular file", str(path))
     return path
 
 
 def refuse_link(path: Path) -> Path:
-    """Returns the path if it is no link. Raises an error for a link, because a stranger's sweep directory must not
-    redirect writes.
-
-    Raises:
-        UserError: If it is a link.
-    """
+    """Returns the path if it is no link. Raises UserError for a link, because a stranger's sweep directory must not
+    redirect writes."""
     if path.is_symlink():
         raise _link(path)
     return path
@@ -378,17 +365,6 @@ def _without_following(path: str, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise _link(Path(path)) from error
         raise
-
-
-def _unlink(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        raise UserError(
-            str(path),
-            given="a folder with the name of the file",
-            expected="a file that attnsweep wrote",
-            fix="remove the folder",
-        )
-    path.unlink()
 
 
 def _rename(path: Path, target: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from attnsweep.orchestrator.storage.errors import is_fault, unreadable
 from attnsweep.orchestrator.storage.local import sync
-from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError
 
 
@@ -71,11 +71,7 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
-    """Checks that `writing_file` will be able to write a file, before the work is done. Writes nothing.
-
-    Raises:
-        UserError: If the file cannot be written.
-    """
+    """Raises UserError if `writing_file` could not write a file; called before the work is done. Writes nothing."""
     refuse_special(out, flag)
     if not out.parent.is_dir():
         raise unwritable(out, flag, f"the folder {out.parent} does not exist")
@@ -84,12 +80,8 @@ def check_output(out: Path, flag: str = "--out") -> None:
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Raises an error unless the output path is free or a regular file: a rename over `/dev/null` would break the
-    machine.
-
-    Raises:
-        UserError: If anything else is there, or the name is invalid.
-    """
+    """Raises UserError unless the output path is free or a regular file, and its name is valid: a rename over
+    `/dev/null` would break the machine."""
     try:
         mode = out.stat().st_mode
     except FileNotFoundError:

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
 
 ASIDE = "set_aside"
 """Folder of files that are no longer read. The user may delete them."""
@@ -26,11 +26,7 @@ class Lock(Protocol):
     """Interface of the exclusive right to write to a sweep."""
 
     def confirm(self) -> None:
-        """Checks that the lock is still held.
-
-        Raises:
-            UserError: If another process has taken it.
-        """
+        """Checks that the lock is still held. Raises UserError if another process has taken it."""
 
     def close(self) -> None:
         """Releases the lock. Idempotent."""
@@ -60,7 +56,7 @@ class Place(Protocol):
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
         """A context for reading an opened file. Errors of the disk or the store become UserErrors that name the file.
 
-        An OSError that still leaves the context means that the file is damaged: see `storage.reading`.
+        An OSError that still leaves the context means that the file is damaged: see `storage.errors`.
         """
 
     def inside(self, folder: str) -> Self:
@@ -78,14 +74,11 @@ class Place(Protocol):
     def has_text(self, name: str) -> bool: ...
 
     def read_text(self, name: str) -> str:
-        """Returns the content of a text file. Raises OSError if it does not exist or is no file."""
+        """Returns the content of a text file. Raises OSError if there is no such text file."""
 
-    def put_text(self, name: str, text: str) -> None:
+    def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
         """Writes a text file, replacing an earlier one of the same name. For the name `folder/name` the folder is made
-        too."""
-
-    def put_passing_text(self, name: str, text: str) -> None:
-        """Writes a text atomically but not durably, for texts that would be worthless after a crash."""
+        too. With `durable=False` the write is atomic only, for texts that would be worthless after a crash."""
 
     def put_new_text(self, name: str, text: str) -> None:
         """Writes a new text. Of several concurrent writers one succeeds; the others get a FileExistsError."""
@@ -115,7 +108,7 @@ class Place(Protocol):
         """Returns the name of a Parquet file for messages: with its folder and place."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
-        """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if it does not exist."""
+        """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if there is none."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Publishes one Parquet file under the same name in each of several folders, in the given order.
@@ -130,7 +123,7 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, named with their suffix, from a folder ("" is the place itself). Durable when this returns."""
+        """Removes files, named with their suffix, from a folder ("" is the place itself), durably."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to the folder `set_aside/<folder>`, where no reader looks for rows."""

@@ -1,15 +1,20 @@
-"""Converts what the user typed to a place, and back. Only an `s3://` name loads the client of object stores."""
+"""Converts what the user typed to the place of a sweep, and back. Only an `s3://` name loads the client of stores.
+
+Places in the folder of a Ray session, such as a job's working directory, are refused, because Ray deletes that folder.
+"""
 
 import os
 import re
 import shlex
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import is_fault, unreadable
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 PlaceName: TypeAlias = str | os.PathLike[str] | Place
@@ -115,3 +120,42 @@ def _reachable(path: Path, subject: str) -> Path:
 def _bare(text: str) -> str:
     """Returns a URI without the parts that may be secret: its options, and what precedes an `@`."""
     return re.split(r"[?#]", without_credentials(text))[0]
+
+
+_SESSION = re.compile(r"session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+")
+
+
+def new_directory(name: str, given: str | None = None) -> str:
+    """Returns the directory for a new sweep or reproduction.
+
+    Args:
+        name: The sweep's name.
+        given: The directory or URI that the user gave; `None` for `./sweeps/<name>-<time>`.
+
+    Raises:
+        UserError: If the directory would be in the folder of a Ray session.
+    """
+    directory = f"sweeps/{name}-{time.strftime('%Y%m%d-%H%M%S')}" if given is None else given
+    if "://" not in directory:
+        refuse_ray_session(Path(directory), "--dir", "give --dir with a full path, or s3://BUCKET/PREFIX")
+    return directory
+
+
+def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
+    """Raises UserError for a path inside the folder of a Ray session.
+
+    Args:
+        path: Where results would be kept.
+        subject: The option or variable that determines the path.
+        fix: What the user can give instead.
+    """
+    # A path that cannot be resolved is checked as it is; the command that uses the path refuses it.
+    with suppress(OSError, RuntimeError, ValueError):
+        path = path.resolve()
+    if any(_SESSION.fullmatch(part) for part in path.parts):
+        raise UserError(
+            subject,
+            given=str(path.absolute()),
+            expected="a directory outside of Ray's session folder, which Ray deletes after the job",
+            fix=fix,
+        )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.place import Place
@@ -21,13 +21,17 @@ from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.errors import UserError
 
 _CHECKSUM = "sha256"
-_LONGEST_REASON = 200
 
 
 class Record(BaseModel):
     """Base class of records that are stored as JSON files. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def unless_empty(default: object, **limits: Any) -> Any:
+    """Returns a field that is left out of the file while its value is empty, as in files of earlier versions."""
+    return Field(default=default, exclude_if=lambda value: not value, **limits)
 
 
 R = TypeVar("R", bound=Record)
@@ -71,20 +75,26 @@ class RecordFile(Generic[R]):
                 fix=self.fix.replace("{}", as_argument(place)),
             ) from damage
 
+    def read_if_there(self, place: Place) -> R | None:
+        """Reads the record like `read`; returns `None` if there is no such file."""
+        with suppress(FileNotFoundError):
+            return self.read(place)
+        return None
+
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record on which no result depends; returns `None` if it is missing or cannot be read."""
+        """Reads a record on which no result depends; returns `None` if the record is missing or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
 
     def write(self, place: Place, record: R) -> None:
-        """Replaces the stored record. Durable when this returns."""
+        """Replaces the stored record. The new one is durable when the call returns."""
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
-        """Replaces a record on which no result depends. A failure is ignored."""
+        """Replaces a record on which no result depends. An error of the disk or store is ignored."""
         with suppress(StoreError):
-            place.put_passing_text(self.name, self.text(record))
+            place.put_text(self.name, self.text(record), durable=False)
 
     def text(self, record: R) -> str:
         """Returns the record as the text of its file."""
@@ -123,4 +133,4 @@ def reason_of(damage: Exception) -> str:
         first = damage.errors(include_url=False)[0]
         return ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])
     words = getattr(damage, "strerror", None) or str(damage)
-    return " ".join(words.split())[:_LONGEST_REASON]
+    return " ".join(words.split())[:200]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from attnsweep.orchestrator.storage.lease import LEASE_FILE, ObjectLock, Versioned
+from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock, Versioned
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
 
@@ -32,6 +32,10 @@ _READ_BYTES = 4 * 2**20
 _UPLOADED_AT_ONCE = 4
 """Number of parts of 5 MiB that are uploaded concurrently. Few, because they share the network and each must arrive
 before the request's timeout."""
+
+
+_FOLDER_MARK = ".folder"
+"""Name of an object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,9 @@ class ObjectPrefix:
     def read_text(self, name: str) -> str:
         stored = self.versioned(name)
         if stored is None:
-            self._require_bucket()
+            # Listing the prefix raises an error if the bucket is missing; other requests do not tell a missing bucket
+            # from a missing object.
+            self._has_objects("")
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}")
         return stored.text
 
@@ -105,11 +111,9 @@ class ObjectPrefix:
         except FileNotFoundError:
             return None
 
-    def put_text(self, name: str, text: str) -> None:
+    def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
+        del durable
         self._put(name, text.encode())
-
-    def put_passing_text(self, name: str, text: str) -> None:
-        self.put_text(name, text)
 
     def put_new_text(self, name: str, text: str) -> None:
         if self.swap_text(name, text, None) is None and self.read_text(name) != text:
@@ -172,23 +176,26 @@ class ObjectPrefix:
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         key = f"{folder}/{name}.parquet"
-        try:
-            with self.answering(self.file_name(folder, name)):
-                answer = self._store.get(self._key(key))
-                size = answer.meta["size"]
-                if size <= _WHOLE_BYTES:
-                    return pa.BufferReader(pa.py_buffer(answer.bytes()))
-                reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
-                return pa.PythonFile(reader, mode="r")
-        except FileNotFoundError as gone:
-            raise FileNotFoundError(errno.ENOENT, "the object does not exist", self.file_name(folder, name)) from gone
+        with self._naming(key):
+            answer = self._store.get(self._key(key))
+            size = answer.meta["size"]
+            if size <= _WHOLE_BYTES:
+                return pa.BufferReader(pa.py_buffer(answer.bytes()))
+            reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
+            return pa.PythonFile(reader, mode="r")
 
-    def _part(self, key: str, start: int, length: int) -> "Buffer":
+    def _part(self, name: str, start: int, length: int) -> "Buffer":
+        with self._naming(name):
+            return self._store.get_range(self._key(name), start=start, length=length)
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """A context for reading an object, like `answering`, in which a FileNotFoundError names the object."""
         try:
-            with self.answering(f"{self.uri}/{key}"):
-                return self._store.get_range(self._key(key), start=start, length=length)
+            with self.answering(f"{self.uri}/{name}"):
+                yield
         except FileNotFoundError as gone:
-            raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{key}") from gone
+            raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes all files on this machine first, then uploads them under their final names."""
@@ -238,11 +245,6 @@ class ObjectPrefix:
             listed = self._store.list_with_delimiter(self._key(folder))
         return bool(listed["objects"] or listed["common_prefixes"])
 
-    def _require_bucket(self) -> None:
-        """Raises an error if the bucket is missing. It lists the prefix, because other requests do not tell a missing
-        bucket from a missing object."""
-        self._has_objects("")
-
 
 class _Ranges(io.RawIOBase):
     """An object of the store as a file for pyarrow, each part read by one request. pyarrow does not take an
@@ -275,10 +277,6 @@ class _Ranges(io.RawIOBase):
         into[:length] = memoryview(self._read(self._at, length))
         self._at += length
         return length
-
-
-_FOLDER_MARK = ".folder"
-"""Name of an object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:

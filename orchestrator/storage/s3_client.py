@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from obstore.store import S3Store
 
 from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError
-from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -71,7 +71,7 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
         bucket,
         prefix=prefix,
         config=cast("S3Config", config),
-        region=region or ("us-east-1" if endpoint else _region_of(bucket)),
+        region=region or ("us-east-1" if endpoint else cast("str", pafs.resolve_s3_region(bucket))),
         skip_signature=is_anonymous,
         client_options={
             "allow_http": bool(endpoint and endpoint.startswith("http://")),
@@ -132,8 +132,3 @@ def _profile() -> dict[str, str]:
         if parser.has_section(section):
             settings |= dict(parser.items(section))
     return settings
-
-
-def _region_of(bucket: str) -> str:
-    region: str = pafs.resolve_s3_region(bucket)
-    return region

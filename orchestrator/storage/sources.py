@@ -1,11 +1,17 @@
-"""The sweeps that were merged into a directory. A merged directory is for analysis: nothing is trained in it."""
+"""The other sweeps that a sweep's record names: merged into its directory, or given to its sampler before it began.
 
-from collections.abc import Iterable, Sequence
+A merged directory is for analysis: nothing is trained in it. The trials that a sampler was given are stored in
+`warm_start.json`, not looked up again, so a resumed sweep draws from the same trials, wherever the earlier sweeps are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import Field
 
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.record import Record
+from attnsweep.orchestrator.storage.record import Record, RecordFile, unless_empty
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
@@ -43,14 +49,11 @@ def source_file(sweep: str) -> str:
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
-    """Raises an error if trials of several sweeps, which are read as one, would get the same number.
+    """Raises UserError if trials of several sweeps, which are read as one, would get the same number.
 
     Args:
         places: The sweeps.
         last_trials: The highest trial number of each sweep. For the last sweep it is not limited.
-
-    Raises:
-        UserError: If two trials would get the same number.
     """
     if len(places) > _MOST_SWEEPS:
         raise UserError(
@@ -70,11 +73,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises an error that says that these sweeps have not been merged into the directory completely.
-
-    Raises:
-        CutShortError: Always.
-    """
+    """Raises CutShortError, which says that these sweeps have not been merged into the directory completely."""
     arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
@@ -85,20 +84,72 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Raises an error for a merged directory, in commands that train, replay or log a sweep.
+    """Raises UserError for a merged directory, in commands that train, replay or log a sweep.
 
     Args:
         place: The directory.
         sources: The sweeps that were merged into the directory; empty for a sweep that was run.
-
-    Raises:
-        UserError: If the directory is a merged one.
     """
     if sources:
-        merged = ", ".join(source.place for source in sources)
         raise UserError(
             str(place),
             given=f"a merge of {len(sources)} sweeps for analysis",
             expected="a single sweep",
-            fix="give one of the merged sweeps: " + merged,
+            fix=f"give one of the merged sweeps: {', '.join(source.place for source in sources)}",
         )
+
+
+class ToldTrial(Record):
+    """A trial of an earlier sweep from which the sampler of a later sweep learns.
+
+    Attributes:
+        trial: The trial's number in its own sweep.
+        drawn: The drawn values, by the names in the later sweep's space.
+        value: The value, over the trial's trainings, of the later sweep's objective, or of the first of several.
+        more: The values of the other objectives.
+        excess: How far the trial violates each of the later sweep's constraints.
+        n_judged: The number of trainings that the value is computed from.
+    """
+
+    trial: int = Field(ge=0)
+    drawn: Mapping[str, Scalar]
+    value: float = Field(allow_inf_nan=False)
+    more: tuple[float, ...] = unless_empty(())
+    excess: Mapping[str, float] = unless_empty({})
+    n_judged: int = Field(ge=1)
+
+
+class EarlierSweep(Record):
+    """An earlier sweep, with those of its trials from which the sampler of a later sweep learns.
+
+    Attributes:
+        place: Where the earlier sweep was.
+        sweep: The earlier sweep's identity.
+        spec_sha256: Hash of the earlier sweep's spec.
+        told: The earlier sweep's trials whose values the later sweep could have drawn.
+    """
+
+    place: str
+    sweep: str
+    spec_sha256: str
+    told: tuple[ToldTrial, ...]
+
+
+class WarmStart(Record):
+    """The content of `warm_start.json`: earlier sweeps, in the order in which their trials were given to the
+    sampler."""
+
+    sweeps: tuple[EarlierSweep, ...]
+
+    @property
+    def told(self) -> list[ToldTrial]:
+        """The trials of all earlier sweeps, in the order in which they were given to the sampler."""
+        return [trial for sweep in self.sweeps for trial in sweep.told]
+
+    @property
+    def sha256(self) -> str:
+        """A hash of the content, which is also stored in the sweep's record."""
+        return sha256_of(self.model_dump(mode="json"))
+
+
+WARM_START = RecordFile("warm_start.json", WarmStart, "restore the file from a copy: further draws depend on it")

@@ -1,15 +1,24 @@
-"""The user's code that a sweep runs: stored in the sweep's directory, verified by its sha256, run only if trusted."""
+"""What a sweep runs on: the user's code and trained weights, stored in the sweep, and files outside, such as corpora.
 
-from collections.abc import Callable
+All are verified by their sha256. The user's code runs only if the user trusts it.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnsweep.orchestrator.storage.place_names import as_argument
+from attnsweep.orchestrator.storage.record import reason_of
 from attnsweep.orchestrator.storage.sources import refuse_merged
-from attnsweep.orchestrator.storage.stored_bases import offer_bases
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
-from attnsweep.orchestrator.storage.trust import is_trusted, trust
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, base_file, code_file
+from attnsweep.orchestrator.storage.user_state import is_trusted, trust
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.base_names import is_text_of
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.files import take_over
+from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of_text, user_file
 
 if TYPE_CHECKING:
@@ -21,7 +30,8 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
     workload finds them.
 
     Raises:
-        UserError: If it is not installed any more, its code is not trusted, or a stored file differs from the record.
+        UserError: If the workload is not installed any more, its code is not trusted, or a stored file differs from the
+            record.
     """
     from attnsweep.workloads.registry import load_workload
 
@@ -63,11 +73,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def check_trusted(code: UserCode | None, where: object) -> None:
-    """Raises an error for user code that this user does not trust.
-
-    Raises:
-        UserError: With the names of its files.
-    """
+    """Raises UserError, with the names of the files, for user code that this user does not trust."""
     if code is not None and not is_trusted(code.sha256):
         files = ", ".join(code.texts)
         raise UserError(
@@ -103,23 +109,80 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
             expected=f"a record that also names {main}, the file of the workload",
             fix="restore the file from a copy",
         )
-    texts = {name: _stored_text(directory, name, sha256) for name, sha256 in directory.code.items()}
+    texts = {
+        name: _stored_text(
+            directory,
+            code_file(sha256),
+            partial(_is_code_of, sha256),
+            expected=f"the unchanged code of {name}, which the sweep stored",
+            fix=f"restore the file from a copy of {name}",
+        )
+        for name, sha256 in directory.code.items()
+    }
     return UserCode(f"{directory.place.full_name}/code", main, texts)
 
 
-def _stored_text(directory: SweepDirectory, name: str, sha256: str) -> str:
-    file = f"{directory.place}/{code_file(sha256)}"
+def offer_bases(directory: SweepDirectory) -> None:
+    """Puts the bases (weights that trainings start from) of a sweep where its workload looks for them in this process.
+
+    Raises:
+        UserError: If a base is missing, or differs from the one that the sweep recorded.
+    """
+    directory = directory.with_files()
+    for name, origin in directory.bases.items():
+        text = _stored_text(
+            directory,
+            base_file(name),
+            partial(is_text_of, name),
+            expected=f"the unchanged weights of the base {origin}, which the sweep stored",
+            fix="restore the weights file from a copy",
+        )
+        take_over({name: text.encode()})
+
+
+def _is_code_of(sha256: str, text: str) -> bool:
+    return sha256_of_text(text) == sha256
+
+
+def _stored_text(
+    directory: SweepDirectory, file: str, is_unchanged: Callable[[str], bool], *, expected: str, fix: str
+) -> str:
+    """Returns the text of a file that the sweep stored. Raises an error if the file is missing or has changed."""
     try:
-        text = directory.place.read_text(code_file(sha256))
+        text = directory.place.read_text(file)
     except (OSError, ValueError) as error:
-        given = getattr(error, "strerror", None) or str(error)
+        given = reason_of(error)
     else:
-        if sha256_of_text(text) == sha256:
+        if is_unchanged(text):
             return text
-        given = f"sha256 {sha256_of_text(text)}"
-    raise UserError(
-        file,
-        given=given,
-        expected=f"the unchanged code of {name}, which the sweep stored",
-        fix=f"restore the file from a copy of {name}",
-    )
+        given = "other bytes than were written"
+    raise UserError(f"{directory.place}/{file}", given=given, expected=expected, fix=fix)
+
+
+def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
+    """Returns the absolute paths of existing files among the values that a workload records."""
+    texts = [value for value in pinned.values() if isinstance(value, str)]
+    return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
+
+
+def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
+    """Returns the sha256 of each file that a workload records, by the file's path."""
+    digests = {}
+    for path in named_files(pinned):
+        with Path(path).open("rb") as file:
+            digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> None:
+    """Raises UserError if a file outside the sweep, such as a corpus, is missing or has changed since the sweep
+    began."""
+    digests = sha256_of_files(pinned)
+    for path, sha256 in directory.files.items():
+        if digests.get(path) != sha256:
+            raise UserError(
+                str(directory.place),
+                given=f"the file {path}, which has changed" if path in digests else f"a missing file {path}",
+                expected=f"the file that the sweep began with, whose sha256 begins with {sha256[:12]}",
+                fix=f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep",
+            )

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnsweep.workloads.imports import imports_of, resolved, with_parents
-from attnsweep.workloads.user_code import UserCode, user_code_of
+from attnsweep.workloads.user_code import UserCode, imports_of, resolved, user_code_of, with_parents
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload

@@ -1,7 +1,14 @@
-"""The folder in which attnsweep stores data of a user between sweeps: trusted code, pack sizes, forecast costs."""
+"""The folder in which attnsweep stores data of a user between sweeps: trusted code, pack sizes, forecast costs.
+
+The digests of the code that the user trusts are stored there, because nothing in a sweep directory can prove whose the
+directory is: a copy belongs to whoever copied it, and an object store has no file owners.
+"""
 
 import getpass
+import hashlib
+import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -22,7 +29,7 @@ def name_unknown_user() -> None:
 
 
 def state_folder() -> Path:
-    """Returns the folder for attnsweep's data of this user. It may not exist yet.
+    """Returns the folder for attnsweep's data of this user. The folder may not exist yet.
 
     Raises:
         RuntimeError: If the user has no home.
@@ -30,3 +37,46 @@ def state_folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return folder / "attnsweep"
+
+
+_trusted_here: set[str] = set()
+"""Digests that this process trusts, because the list cannot be written for a user without a home."""
+
+
+def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
+    """Records that this user trusts the given files of code.
+
+    Args:
+        code: The sha256 of each file, by the file's name.
+        say: Called with a line if the trust cannot be stored and holds only in this process.
+    """
+    digest = _digest(code)
+    if is_trusted(code):
+        return
+    _trusted_here.add(digest)
+    try:
+        _list().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _list().open("a") as file:
+            file.write(f"{digest}\n")
+    except (OSError, RuntimeError) as error:
+        reason = f"{_list()}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        say(f"your trust in this sweep's code cannot be stored ({reason}): later commands on the sweep need --trust")
+
+
+def is_trusted(code: Mapping[str, str]) -> bool:
+    """Returns whether this user trusts exactly the given files of code."""
+    digest = _digest(code)
+    if digest in _trusted_here:
+        return True
+    try:
+        return digest in _list().read_text(errors="replace").split()
+    except (OSError, RuntimeError):
+        return False
+
+
+def _digest(code: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(dict(code), sort_keys=True).encode()).hexdigest()
+
+
+def _list() -> Path:
+    return state_folder() / "trusted-code"

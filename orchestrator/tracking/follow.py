@@ -14,10 +14,10 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place import Lock, Place
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.progress import PROGRESS
+from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain

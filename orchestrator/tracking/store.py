@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.ray_session import refuse_ray_session
+from attnsweep.orchestrator.storage.place_names import refuse_ray_session
 from attnsweep.orchestrator.tracking.database_uri import database_of, uri_of
 from attnsweep.orchestrator.tracking.new_database import make_database
 from attnsweep.workloads.errors import UserError

@@ -18,7 +18,7 @@ import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray.exceptions import RayError
 
-from attnsweep.orchestrator.storage.progress import span
+from attnsweep.orchestrator.storage.run_records import span
 from attnsweep.orchestrator.training.ray_internals import put_note, read_notes, remove_note, running_jobs
 from attnsweep.orchestrator.training.trainers_per_node import Amount, Node
 

@@ -13,8 +13,8 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.bleu import score_written
 from attnsweep.orchestrator.training.messages import Rows, Standing
 from attnsweep.orchestrator.training.tasks import Task, training_id
-from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
+from attnsweep.workloads.diagnostics.promotion import certify_stuck
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
 from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
 from attnsweep.workloads.engine.pack import Pack

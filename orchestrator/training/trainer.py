@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from attnsweep.orchestrator.ledger.thinning import thinned
+from attnsweep.orchestrator.ledger.schema import thinned
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
@@ -28,10 +28,10 @@ from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, t
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
-from attnsweep.workloads.engine.executors.choice import executors_on
+from attnsweep.workloads.engine.executors.programs import executors_on
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import processor, training_settings
-from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
 WORTH_KEEPING_SECONDS = 2.0

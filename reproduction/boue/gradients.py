@@ -254,7 +254,7 @@ def misprints() -> list[list[str]]:
             "KV cache, softmax of the last row",
             "without 1/sqrt(d_rho); output R^((n+1) x d_h)",
             "with it; R^(d_h)",
-            f"logits off by {cache_without_scale():.2f}; with it by {cache_with_scale():.0e}",
+            f"logits off by {cache_error(1.0):.2f}; with it by {cache_error(None):.0e}",
         ],
         ["(50)", "row i: a_i.b_1 ... a_i.b_n", "a_i.b_i everywhere in row i", "a slip; the next display is right"],
         ["(53), (54)", "lambda_i = v_i.b", "h_i.b", "a letter"],
@@ -280,11 +280,8 @@ def multiplying_mask() -> tuple[float, float]:
     block = model.blocks[0]
     block.attention.__class__ = MaskThatMultiplies
     weights = model.trace(batch["token"])[1][0].detach()
-    values = dict(model.named_parameters())
-    gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
-    by_name = dict(zip(values, gradients, strict=True))
-    norm = math.sqrt(sum(float(value.square().sum()) for value in gradients))
-    return float(weights.triu(1).sum(-1).mean()), float(by_name["blocks.0.attention.key.bias"].norm()) / norm
+    gradients, norm = gradients_of(model, batch)
+    return float(weights.triu(1).sum(-1).mean()), float(gradients["blocks.0.attention.key.bias"].norm()) / norm
 
 
 def low_rank_without_the_weight() -> float:
@@ -296,16 +293,6 @@ def low_rank_without_the_weight() -> float:
     update = d @ u / math.sqrt(12 * 3)
     right = D @ (w + update).T
     return float((D @ update.T - right).norm() / right.norm())
-
-
-def cache_without_scale() -> float:
-    """Returns the largest error of the last token's logits if a step with a key-value cache is unscaled, as printed."""
-    return _cache_error(scale=1.0)
-
-
-def cache_with_scale() -> float:
-    """Returns the largest error of the last token's logits if the step with a key-value cache scales its scores."""
-    return _cache_error(scale=None)
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
@@ -321,7 +308,11 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
         return float((printed - right).norm() / right.norm())
 
 
-def _cache_error(scale: float | None) -> float:
+def cache_error(scale: float | None) -> float:
+    """Returns the largest error of the last token's logits if a step with a key-value cache scales its scores so.
+
+    The paper prints the step without a scale (1); `None` is the model's own scale.
+    """
     model, token_BT = random_model(_SHAPE), random_batch(_SHAPE.n_words)["token"]
     other = copy.deepcopy(model)
     kept: list[Kept] = []

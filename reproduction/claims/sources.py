@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 from rich.console import Console
@@ -28,9 +27,9 @@ from attnsweep.reproduction.studies import (
     fork_decided,
     gpt,
     metric,
+    mission_pairs,
     positions,
     precision,
-    promoted,
     translators,
 )
 from attnsweep.reproduction.trained import one_thread, swept
@@ -43,8 +42,10 @@ Numbers = Mapping[str, tuple[float, float, float]]
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
 _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
-_COMPILED = ("chiang_fig4", "shin_flavours_full", "induction_needs", "translation_needs", "markov_needs")
-"""The sweeps that were measured with the faster engine, by the beginnings of their names."""
+_ENGINES: Mapping[str, Literal["auto", "vmapped"]] = {item.sweep: item.engine for item in REPRODUCTIONS} | {
+    "shin_flavours_full": "auto"
+}
+"""The engine with which the numbers of each sweep were measured."""
 _COUNTS = ("trainings", "trials", "heads")
 """The columns of tables that hold counts."""
 
@@ -121,7 +122,7 @@ def _compared(function: str) -> Callable[[SweepDirectory, Path], Numbers]:
 
 
 def _promoted(sweep: SweepDirectory, directory: Path) -> Numbers:
-    return numbers_of(promoted.compare(sweep, directory, Console(stderr=True)))
+    return numbers_of(mission_pairs.compare_promoted(sweep, directory, Console(stderr=True)))
 
 
 _REPRODUCED = {item.name: (item.sweep, _compared(item.function)) for item in REPRODUCTIONS if item.sweep}
@@ -147,7 +148,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
 def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
         shipped, _ = SWEPT[name]
-        engine: Literal["auto", "vmapped"] = "auto" if shipped.startswith(_COMPILED) else "vmapped"
+        engine = _ENGINES.get(shipped, "vmapped")
         sweep = swept(shipped, run.directory, run.console, engine, seed=run.seed, local=True)
         return measure_ledger(name, sweep, run.directory)
 
@@ -194,10 +195,6 @@ def _induction_changed(run: Run) -> Numbers:
     return numbers_of(gpt.reproduce_changes(run.directory, run.console, gpt.FIRST_SEED + run.first_seed))
 
 
-def _forks(study: ModuleType) -> Callable[[Run], Numbers]:
-    return lambda run: numbers_of(study.reproduce(run.directory, run.console, run.seed))
-
-
 def _power(run: Run) -> Numbers:
     size = translators.Size(first_seed=run.first_seed)
     return numbers_of(translators.reproduce_power(run.directory, run.console, size))
@@ -222,8 +219,8 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
     "chiang-table1-text": _on_real_text,
     "positional-text": _on_real_text,
-    "fork-border": _forks(fork_border),
-    "fork-decided": _forks(fork_decided),
+    "fork-border": lambda run: numbers_of(fork_border.reproduce(run.directory, run.console, run.seed)),
+    "fork-decided": lambda run: numbers_of(fork_decided.reproduce(run.directory, run.console, run.seed)),
     "gpt-stages-long": _gpt_stages_long,
     "induction-changed": _induction_changed,
     "metric": _metric,

@@ -24,6 +24,7 @@ from torch import Tensor
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.rows import value_row
 from attnsweep.reproduction.trained import one_thread
+from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
@@ -32,7 +33,6 @@ from attnsweep.workloads.diagnostics.structure import (
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
-    permutation_test,
     support_with_free_entries,
 )
 from attnsweep.workloads.engine.streams import Streams

@@ -24,7 +24,7 @@ from attnsweep.workloads.diagnostics.outcomes import at_level
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.judging import first_held
 from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSION, data, loss, second_moment
-from attnsweep.workloads.forecast.escapes import escape_times
+from attnsweep.workloads.forecast.forecast import escape_times
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.problem.data import Draw

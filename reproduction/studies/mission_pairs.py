@@ -1,15 +1,18 @@
-"""docs/mission.md for category pairs: which parameters decide whether a training ends at the zero (sweep
-`mission_pairs`).
+"""docs/mission.md for category pairs: which parameters decide whether a training ends at the zero, the point where the
+gradient vanishes (sweep `mission_pairs`). docs/notes/precision.md: which float32 trainings are stuck at a zero of the
+loss, and which are held there only by rounding.
 
 Axes: T trial.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
@@ -20,13 +23,18 @@ from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import bins, border_row, rate_row, rate_text, value_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import bins, border_row, estimate_row, rate_row, rate_text, value_row
 from attnsweep.reproduction.studies.borders import BorderModel, fit_border, half_point, pair_table, products
+from attnsweep.reproduction.studies.full_models import parameters_of
 from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF
-from attnsweep.reproduction.trained import swept
+from attnsweep.reproduction.trained import one_thread, swept
 from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.diagnostics.promotion import stays_when_promoted
 from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
 
 Floats = NDArray[np.float64]
@@ -39,7 +47,7 @@ _N_FACTORS = 3
 _N_POSITIONS = 20
 """The number d in the attention scale: the logits of solutions 1 and 3 read positions."""
 _TYPICAL_EPS = 1e-4
-_BINS_PER_DECADE = 2
+_PER_DECADE = 2
 _ZERO = Ending("degenerate_zero")
 _TRIALS = """
 select any_value(param_init_sigma), any_value(param_layer_norm_eps), any_value(param_attention_scale),
@@ -99,7 +107,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         title="Initialization, LayerNorm's epsilon, attention's scale and precision at once: who ends at the zero?",
         source="attnsweep, docs/mission.md",
         rows=[
-            *_overall(trials),
+            rate_row("degenerate_zero", trials.at_zero),
+            rate_row("solved", share_of(trials.n, trials.n_solved)),
             *(() if model is None else _moves(trials, model)),
             one_border(trials),
             *_borders(trials),
@@ -147,12 +156,13 @@ def one_border(trials: Trials) -> ComparedValue:
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
     """Returns the parameters as columns (T, terms) by name, and the border model; `None` for too few trials."""
-    parts = {
-        "dtype": _column(trials.dtype == "float32"),
-        "layer_norm_eps": _column(np.log10(trials.eps / _TYPICAL_EPS)),
-        "attention_scale": np.column_stack([trials.scale == name for name in SCALES[1:]]).astype(np.float64),
-        "variant": _column(trials.variant == "solution_3"),
+    columns = {
+        "dtype": [trials.dtype == "float32"],
+        "layer_norm_eps": [np.log10(trials.eps / _TYPICAL_EPS)],
+        "attention_scale": [trials.scale == name for name in SCALES[1:]],
+        "variant": [trials.variant == "solution_3"],
     }
+    parts = {name: np.column_stack(of_parameter).astype(np.float64) for name, of_parameter in columns.items()}
     return parts, _fitted(trials, np.column_stack(list(parts.values())))
 
 
@@ -163,21 +173,11 @@ def _fitted(trials: Trials, terms: Floats) -> BorderModel | None:
         return None
 
 
-def _column(values: NDArray[np.generic]) -> Floats:
-    return values.astype(np.float64)[:, None]
-
-
-def _overall(trials: Trials) -> Iterator[ComparedValue]:
-    for name, counts in (("degenerate_zero", trials.n_zero), ("solved", trials.n_solved)):
-        yield rate_row(name, share_of(trials.n, counts))
-
-
 def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
     derived = derived_factors(float(np.nanmedian(trials.loss)))
     names = ("float32", "layer_norm_eps", *(f"scale {name}" for name in SCALES[1:]), "solution_3")
     value, low, high = model.border(np.zeros(len(names)))
-    first = "border in float64, scale one, solution_1, layer_norm_eps 1e-4"
-    yield ComparedValue(name=first, published=None, ours=value, low=low, high=high)
+    yield estimate_row("border in float64, scale one, solution_1, layer_norm_eps 1e-4", value, low, high)
     for term, name in enumerate(names):
         value, low, high = model.factor(term)
         expected = derived.get(name)
@@ -188,13 +188,10 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
     """Yields a row with the border for each combination of two parameter values, estimated without regression."""
-    cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
-    cells += [
-        (variant, scale, trials.variant == variant, trials.scale == scale) for variant in VARIANTS for scale in SCALES
-    ]
-    for first, second, *chosen in cells:
-        inside = trials.where(chosen[0] & chosen[1])
-        yield border(f"border, {first}, scale {second}", inside, inside.sigma)
+    for names, column in ((DTYPES, trials.dtype), (VARIANTS, trials.variant)):
+        for first, scale in itertools.product(names, SCALES):
+            inside = trials.where((column == first) & (trials.scale == scale))
+            yield border(f"border, {first}, scale {scale}", inside, inside.sigma)
 
 
 def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
@@ -206,7 +203,7 @@ def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
 
 def _by_sigma(trials: Trials) -> list[list[str]]:
     lines = [["init_sigma", "trainings", *(f"degenerate_zero, {dtype}" for dtype in DTYPES), "solved"]]
-    for ends, chosen in bins(trials.sigma, _BINS_PER_DECADE):
+    for ends, chosen in bins(trials.sigma, _PER_DECADE):
         inside = trials.where(chosen)
         rates = [inside.where(inside.dtype == dtype).at_zero for dtype in DTYPES]
         rates.append(share_of(inside.n, inside.n_solved))
@@ -227,7 +224,7 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
     return pair_table(pairs, p_values)
 
 
-def share_of(n: Floats, k: Floats) -> Rate:
+def share_of(n: NDArray[Any], k: NDArray[Any]) -> Rate:
     """Returns the rate, with its interval, of trainings with a property: k (T,) out of n (T,) in each trial."""
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
@@ -297,3 +294,107 @@ def rows_of(trials: Trials) -> list[ComparedValue]:
         name = f"median distance of the last {_N_LAST} from the border, decades"
         rows.append(value_row(name, float(np.median(distance[latest])) / np.log(10)))
     return [*rows, border]
+
+
+_AT_ONCE = 64
+_BINS_PER_DECADE = 4
+_COLOURS = ("#D55E00", "#0072B2", "#000000")
+
+
+def reproduce_promoted(directory: Path, console: Console) -> Comparison:
+    """Trains 256 trials x 4 seeds of full models, and repeats in float64 those that are stuck in float32."""
+    return compare_promoted(swept("mission_pairs", directory, console), directory, console)
+
+
+def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
+    """Repeats in float64 each training of a sweep that is stuck in float32, and compares the borders in init_sigma."""
+    rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
+    console.print(f"promoting {len(rows)} stuck trainings of float32")
+    with one_thread():
+        stays = promoted(sweep, rows)
+    curves = _curves(sweep, rows, stays)
+    indices, rates = _binned(curves)
+    borders = [border(f"{name}: border in init_sigma", curve, at_scale_one(curve)) for name, curve in curves.items()]
+    return Comparison(
+        title="Stuck in float32: at a zero of the loss, or of the arithmetic?",
+        source="attnsweep, docs/notes/precision.md",
+        rows=[_freed(rows, stays), *borders],
+        tables=[("By initialization, moved to scale one", _by_moved_sigma(indices, rates))],
+        figures=save_figure(_figure(indices, rates, borders), directory, "zeros_promoted"),
+        notes=[
+            "Promotion: repeated in float64, from the own start and from the end (docs/notes/precision.md).",
+            "init_sigma is divided by what the attention scale multiplies the border by, as derived.",
+        ],
+    )
+
+
+def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
+    """Returns which of the trainings are stuck in float64 too, (len(rows),)."""
+    stays = np.zeros(len(rows), dtype=bool)
+    keys = [parameters_of(row).static_key() for row in rows]
+    for key in dict.fromkeys(keys):
+        same_key = [index for index, row_key in enumerate(keys) if row_key == key]
+        for first in range(0, len(same_key), _AT_ONCE):
+            chosen = same_key[first : first + _AT_ONCE]
+            lanes, state = ended_lanes(sweep, [rows[index]["training_id"] for index in chosen])
+            stays[chosen] = stays_when_promoted(CategoryPairs(), lanes, state)
+    return stays
+
+
+def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
+    """Reports the rate of stuck trainings that float64 frees; trainings of one trial count as dependent."""
+    _, place = np.unique([row["trial"] for row in rows], return_inverse=True)
+    rate = share_of(np.bincount(place), np.bincount(place, weights=~stays))
+    return rate_row("stuck trainings of float32 that rounding alone holds", rate)
+
+
+def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
+    """Returns the trials behind each curve. `n_zero` counts a trial's trainings that end at the gradient's zero."""
+    trials = Trials.read(sweep)
+    trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
+    number = np.unique(trainings["trial"].to_numpy())
+    ends = zip(rows, stays, strict=True)
+    stay = [row["trial"] for row, is_stuck in ends if is_stuck and row["outcome"] == "degenerate_zero"]
+    n_in_both = (number[:, None] == np.array(stay, dtype=number.dtype)).sum(1)
+    is_float32 = trials.dtype == "float32"
+    in_both = replace(trials, n_zero=n_in_both.astype(float))
+    return {
+        "float32": trials.where(is_float32),
+        "float32, float64 stuck too": in_both.where(is_float32),
+        "float64": trials.where(~is_float32),
+    }
+
+
+def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
+    """Returns the numbers of the logarithmic bins of sigma, and for each curve the rate of zeros in each bin."""
+    places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
+    every = np.concatenate(list(places.values()))
+    indices = range(int(every.min()), int(every.max()) + 1)
+    return indices, {
+        name: [trials.where(places[name] == index).at_zero for index in indices] for name, trials in curves.items()
+    }
+
+
+def _by_moved_sigma(indices: range, rates: Mapping[str, list[Rate]]) -> list[list[str]]:
+    lines = [["init_sigma", "trainings", *rates]]
+    for index, of_bin in zip(indices, zip(*rates.values(), strict=True), strict=True):
+        ends = "..".join(f"{10 ** (end / _BINS_PER_DECADE):.2g}" for end in (index, index + 1))
+        lines.append([ends, str(of_bin[0].n), *map(rate_text, of_bin)])
+    return lines
+
+
+def _figure(indices: range, rates: Mapping[str, list[Rate]], borders: Sequence[ComparedValue]) -> Figure:
+    """Draws how often trainings end at the gradient's zero by `init_sigma`, with the borders and their intervals."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
+    panel = figure.subplots()
+    for shift, ((name, of_curve), at) in enumerate(zip(rates.items(), borders, strict=False)):
+        known = [(index, rate) for index, rate in zip(indices, of_curve, strict=True) if rate.share is not None]
+        x = 10 ** ((np.array([index for index, _ in known]) + 0.4 + 0.1 * shift) / _BINS_PER_DECADE)
+        share, low, high = np.array([rate.interval for _, rate in known], dtype=float).T
+        error = np.clip([share - low, high - share], 0, None)
+        panel.errorbar(x, share, error, color=_COLOURS[shift], marker="o", markersize=4, linewidth=1.2, label=name)
+        if at.low is not None and at.high is not None:
+            panel.axvspan(at.low, at.high, color=_COLOURS[shift], alpha=0.15, linewidth=0)
+    framed(panel, xscale="log", xlabel="init_sigma, moved to scale one", ylabel="share at the dead-attention zero")
+    panel.legend(frameon=False, fontsize=8)
+    return figure

@@ -35,7 +35,9 @@ from attnsweep.reproduction.rows import (
     value_row,
 )
 from attnsweep.reproduction.trained import one_thread, queried, trained
-from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores
+from attnsweep.workloads.diagnostics.roles.counts import count_roles
+from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.translation import Translation
 from attnsweep.workloads.translation.head_scores import looked_at

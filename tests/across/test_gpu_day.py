@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from shared.bare_sweep import TRIALS, Points, drawn_points
 from shared.day_parts import PARTS
-from shared.day_points import TRIALS, Points, drawn_points
 
 ROOT = Path(__file__).parents[2]
 BARE = """

@@ -28,9 +28,9 @@ from attnsweep.orchestrator.running import session, sharding
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study import read_trials
-from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
-from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
+from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.shards import Shard, shards_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
@@ -388,8 +388,8 @@ def test_a_shard_in_an_object_store_is_taken_over_from_another_host(one: Path, m
     assert shards.run(RANDOM, prefix, Shard(0, 2)).finished
     with pytest.raises(TakenError, match="elsewhere"):
         resume_sweep(shard, HERE, Console(stderr=True))
-    monkeypatch.setattr("attnsweep.orchestrator.storage.lease.LEASE_SECONDS", 0.0)
-    monkeypatch.setattr("attnsweep.orchestrator.storage.lease._RENEWALS_PER_LEASE", 1e-3)
+    monkeypatch.setattr("attnsweep.orchestrator.storage.locks.LEASE_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.storage.locks._RENEWALS_PER_LEASE", 1e-3)
     assert shards.run(RANDOM, prefix, Shard(1, 2)).finished
     shards.assert_equal(prefix, one)
     assert _faults(prefix) == []

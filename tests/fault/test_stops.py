@@ -20,7 +20,7 @@ from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.progress import PROGRESS, Beacon
+from attnsweep.orchestrator.storage.run_records import PROGRESS, Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
@@ -95,7 +95,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", _both_at_once(tmp_path))
-    monkeypatch.setattr("attnsweep.orchestrator.storage.progress._WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.storage.run_records._WRITE_SECONDS", 0.0)
     # Else a report that is there at once is not shown before the stop.
     monkeypatch.setattr("attnsweep.orchestrator.running.session._SHOW_SECONDS_PER_TRAINER", 0.0)
     receive, under_way = SweepLoop._receive, set()

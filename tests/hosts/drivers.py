@@ -10,7 +10,7 @@ import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.progress import PROGRESS
+from attnsweep.orchestrator.storage.run_records import PROGRESS
 
 
 class Driver:

@@ -20,7 +20,7 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import code_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.trust import trust
+from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.workloads.registry import load_workload

@@ -58,7 +58,7 @@ FAULTS_OF_ENGINES = (
     ),
     Fault(
         "a trace that fails for no reason",
-        "workloads/engine/compiling/untraceable.py",
+        "workloads/engine/vectorization.py",
         "if isinstance(error, GuardOnDataDependentSymNode):",
         "if False:",
         _LANES_LAST,
@@ -75,10 +75,10 @@ FAULTS_OF_ENGINES = (
     ),
     Fault(
         "a deviation by place that is never seen",
-        "workloads/engine/rounding.py",
+        "workloads/engine/plain.py",
         "for lane, tensors in enumerate(alone)",
         "for lane, tensors in enumerate(alone[:0])",
-        (f"{_ENGINE}/test_rounding.py",),
+        (f"{_ENGINE}/test_plain.py",),
     ),
     Fault(
         "one reason given twice",

@@ -79,7 +79,7 @@ FAULTS_OF_INTERVENTIONS = (
     ),
     Fault(
         "frozen parameters follow their gradients in merged steps",
-        "workloads/engine/executors/bucket_steps.py",
+        "workloads/engine/executors/graphs.py",
         "self._state[name].copy_(torch.where(moves, self._state[name], before[name]))",
         "pass",
         (f"{_ENGINE}::test_programs_of_steps_freeze_and_kick_too",),

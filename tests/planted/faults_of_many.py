@@ -83,7 +83,7 @@ FAULTS_OF_MANY = (
         "workloads/engine/streams.py",
         "return type(self)(self._seeds[lanes])",
         "return type(self)(self._seeds[: len(lanes)])",
-        ("tests/workloads/engine/test_lanes.py",),
+        ("tests/workloads/engine/test_pack.py",),
     ),
     Fault(
         "a smoothing that is judged by the trials it was fitted to",

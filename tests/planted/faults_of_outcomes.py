@@ -17,7 +17,7 @@ FAULTS_OF_OUTCOMES = (
         "workloads/diagnostics/verdicts.py",
         "        if outcome not in table_outcomes:\n",
         "        if outcome in ():\n",
-        ("tests/workloads/diagnostics/test_verdicts.py::test_an_outcome_that_cannot_occur_is_refused",),
+        ("tests/workloads/diagnostics/test_outcomes.py::test_an_outcome_that_cannot_occur_is_refused",),
     ),
     Fault(
         "hazard ratios of events without the first",
@@ -87,7 +87,7 @@ FAULTS_OF_OUTCOMES = (
         "workloads/diagnostics/verdicts.py",
         "elif row is levels[0]:",
         "elif row is levels[-1]:",
-        ("tests/workloads/diagnostics/test_verdicts.py::test_the_first_row_that_holds_decides",),
+        ("tests/workloads/diagnostics/test_outcomes.py::test_the_first_row_that_holds_decides",),
     ),
     Fault(
         "the words of a workload are said of the loss of another that derives from it",

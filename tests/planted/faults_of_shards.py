@@ -101,7 +101,7 @@ FAULTS_OF_SHARDS = (
     ),
     Fault(
         "runs in MLflow that drivers delete each other",
-        "orchestrator/storage/sweep_directory.py",
+        "orchestrator/storage/sweep_record.py",
         'f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep',
         "self.sweep",
         (_UNION,),
@@ -150,7 +150,7 @@ FAULTS_OF_SHARDS = (
     ),
     Fault(
         "a shard of another sweep that no audit sees",
-        "orchestrator/audit/check_shards.py",
+        "orchestrator/audit/merged_and_divided.py",
         '            wrong.append("shard")\n',
         "            pass\n",
         (f"{_SHARDS}::test_audit_names_what_is_in_the_wrong_shard",),

@@ -6,7 +6,7 @@ _CONSTRUCTION = "tests/workloads/engine/test_construction.py"
 _CONSTANTS = "tests/workloads/engine/test_constants.py"
 _INITIALIZATION = "tests/workloads/engine/test_initialization.py"
 _PLAIN = "tests/workloads/engine/test_plain.py"
-_TRAINABLE = "tests/workloads/engine/test_trainable.py"
+_TRAINABLE = "tests/workloads/engine/test_construction.py"
 _STARTS = "tests/orchestrator/running/preflight/test_starts.py"
 
 FAULTS_OF_STARTS = (
@@ -40,7 +40,7 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "a generator that cannot be seeded",
-        "workloads/engine/starting_state.py",
+        "workloads/engine/construction.py",
         "    check_built_again(template, again, {name: value[0] for name, value in stacked.items()})\n",
         "",
         (f"{_CONSTRUCTION}::test_a_generator_that_cannot_be_seeded_is_refused_by_name",),
@@ -82,7 +82,7 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "a number of the first lane for all",
-        "workloads/engine/starting_state.py",
+        "workloads/engine/construction.py",
         "    if difference is None:\n",
         "    if difference is None or difference:\n",
         (f"{_CONSTANTS}::test_a_number_of_one_training_is_not_taken_for_all", _STARTS),
@@ -96,7 +96,7 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "parameters that differ between lanes can be read",
-        "workloads/engine/shared_parameters.py",
+        "workloads/engine/constants.py",
         "        if name in unshared:\n",
         "        if name in unshared and not name:\n",
         (f"{_CONSTANTS}::test_stored_parameters_give_what_is_shared_and_refuse_the_rest",),
@@ -131,7 +131,7 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "a frozen parameter that is trained",
-        "workloads/engine/starting_state.py",
+        "workloads/engine/construction.py",
         "template.named_parameters() if value.requires_grad]",
         "template.named_parameters()]",
         (f"{_TRAINABLE}::test_a_frozen_parameter_stays_where_its_training_starts",),
@@ -139,8 +139,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "running averages that a resumed training has lost",
         "workloads/engine/plain.py",
-        "if changed := _changed(_tensors(self._module), state):",
-        "if (changed := _changed(_tensors(self._module), state)) and not changed:",
+        "if changed := _changed(tensors_of(self._module), state):",
+        "if (changed := _changed(tensors_of(self._module), state)) and not changed:",
         (_PLAIN,),
     ),
     Fault(
@@ -159,9 +159,9 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "the imaginary parts of a buffer left out",
-        "workloads/engine/trainable.py",
-        "    if value.is_complex():\n",
-        "    if value.is_complex() and not name:\n",
+        "workloads/engine/construction.py",
+        "    elif value.is_complex():\n",
+        "    elif value.is_complex() and not name:\n",
         (f"{_TRAINABLE}::test_what_cannot_be_trained_is_refused",),
     ),
     Fault(

@@ -16,7 +16,7 @@ FAULTS_OF_STORAGE = (
     ),
     Fault(
         "an error of the disk counts as damage",
-        "orchestrator/storage/reading.py",
+        "orchestrator/storage/errors.py",
         "return error.errno in _DAMAGE",
         "return error.errno is not errno.EACCES",
         (f"{_LEDGER}/test_passing_faults.py",),
@@ -107,7 +107,7 @@ FAULTS_OF_STORAGE = (
     ),
     Fault(
         "a disk that does not answer is the user's mistake",
-        "orchestrator/storage/reading.py",
+        "orchestrator/storage/errors.py",
         "return error.errno in MACHINE_ERRORS",
         "return False",
         (f"{_STORAGE}/test_place_names.py",),
@@ -131,6 +131,6 @@ FAULTS_OF_STORAGE = (
         "orchestrator/cli/main.py",
         "    name_unknown_user()\n",
         "",
-        ("tests/orchestrator/storage/test_unknown_user.py",),
+        ("tests/orchestrator/storage/test_user_state.py",),
     ),
 )

@@ -22,14 +22,14 @@ FAULTS_OF_STORED_FILES = (
     ),
     Fault(
         "an audit passes over checkpoints and kept weights",
-        "orchestrator/audit/check_stored.py",
+        "orchestrator/audit/check_files.py",
         "            if not is_as_written:\n",
         "            if False:\n",
         (_BYTES,),
     ),
     Fault(
         "an audit passes over the records of merged sweeps",
-        "orchestrator/audit/check_merge.py",
+        "orchestrator/audit/merged_and_divided.py",
         "        *check_stored(directory),\n",
         "",
         (_BYTES,),

@@ -117,8 +117,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a merge that loses the last trial of each part",
         "orchestrator/ledger/compaction.py",
-        '(pc.field("trial") <= int(trials[-1]))',
-        '(pc.field("trial") < int(trials[-1]))',
+        '(pc.field("trial") <= int(part[-1]))',
+        '(pc.field("trial") < int(part[-1]))',
         (f"{_LEDGER}/test_ledger_commits.py::test_a_merge_larger_than_its_memory_loses_nothing",),
     ),
     Fault(
@@ -264,8 +264,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a training recorded twice is no fault",
         "orchestrator/audit/check_trials.py",
-        'if row["count_all"] > 1)',
-        'if row["count_all"] > 2)',
+        'if row["count_all"] > 1:',
+        'if row["count_all"] > 2:',
         _AUDIT,
     ),
     Fault(

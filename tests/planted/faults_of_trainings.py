@@ -18,11 +18,11 @@ FAULTS_OF_TRAININGS = (
         ("tests/workloads/field/test_transformer.py",),
     ),
     Fault(
-        "a round too few", "workloads/engine/philox.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_philox.py",)
+        "a round too few", "workloads/engine/streams.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_streams.py",)
     ),
     Fault(
         "epsilon outside the root",
-        "workloads/engine/layer_norm.py",
+        "workloads/engine/plain_forms.py",
         "torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)",
         "1.0 / (centred.square().mean(dim, keepdim=True).sqrt() + layer_norm_eps)",
         (f"{_ENGINE}/test_layer_norm.py",),
@@ -43,14 +43,14 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "masks of dropout that are those of step 0",
-        "workloads/engine/dropout.py",
+        "workloads/engine/engine_forms.py",
         "site.shape, _VALUES, step)",
         "site.shape, _VALUES)",
         (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
     ),
     Fault(
         "one mask for all calls of dropout",
-        "workloads/engine/dropout.py",
+        "workloads/engine/engine_forms.py",
         'integers(f"{DROPOUT}/{number}"',
         "integers(DROPOUT",
         (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
@@ -85,7 +85,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "merged steps of which the moments are not given back",
-        "workloads/engine/executors/bucket_steps.py",
+        "workloads/engine/executors/graphs.py",
         "for name in self._programs.step.updated:",
         "for name in self._programs.step.updated[:1]:",
         (f"{_ENGINE}/test_graphs.py",),
@@ -116,7 +116,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/line_search.py",
         "self._start.loss + ARMIJO * trial.at",
         "self._start.loss - ARMIJO * trial.at",
-        (f"{_ENGINE}/test_line_search.py",),
+        (f"{_ENGINE}/test_lbfgs.py",),
     ),
     Fault(
         "rounding about zero taken for divergence",
@@ -137,7 +137,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/layout.py",
         "flat = [parameters[name].reshape(len(parameters[name]), size)",
         "flat = [parameters[name].reshape(len(parameters[name]), size).flip(1)",
-        (f"{_ENGINE}/test_layout.py",),
+        (f"{_ENGINE}/test_pack.py",),
     ),
     Fault(
         "the onset dated one probe early",
@@ -155,7 +155,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "the reset that leaves the valley's part in v",
-        "workloads/diagnostics/valley.py",
+        "workloads/diagnostics/objective.py",
         "v_LNN - row_means_LN1 + alpha_L",
         "v_LNN + alpha_L",
         ("tests/workloads/diagnostics/test_certificates.py::test_the_reset_is_the_one_of_the_source",),
@@ -183,7 +183,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "induction looked for before the token",
-        "workloads/diagnostics/roles/token_patterns.py",
+        "workloads/diagnostics/roles/counts.py",
         "after[..., 1:] = same[..., :-1]",
         "after[..., :-1] = same[..., 1:]",
         _ROLES,
@@ -260,10 +260,10 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a slope that trusts a kink",
-        "workloads/gradients/differences.py",
+        "workloads/gradients/check.py",
         "gap = max(abs(narrow - wide), abs(2.0 * bend(step) - bend(2.0 * step)) / 2.0)",
         "gap = abs(narrow - wide)",
-        ("tests/workloads/gradients/test_differences.py",),
+        ("tests/workloads/gradients/test_check.py",),
     ),
     Fault(
         "the gradient of another training",
@@ -337,7 +337,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "an escape predicted from where the training ended",
-        "workloads/forecast/start.py",
+        "workloads/forecast/orders.py",
         "self.weights, drawn, template = starting_state(workload, lanes)",
         "self.weights, drawn, template = starting_state(workload, lanes, buffers)",
         (

@@ -13,7 +13,7 @@ from attnsweep.reproduction.studies import mission_pairs
 from attnsweep.reproduction.studies.borders import BorderModel, fit_border, half_point, products
 from attnsweep.reproduction.studies.mission_pairs import DTYPES, SCALES, Trials, derived_factors, moved, one_border
 from attnsweep.reproduction.studies.translators import _labelled_rows, planted
-from attnsweep.workloads.diagnostics.roles import Sentences
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from attnsweep.reproduction.boue import counts, gradients
 from attnsweep.reproduction.boue.gradients import (
-    cache_without_scale,
+    cache_error,
     epsilon_added_to_the_deviation,
     low_rank_without_the_weight,
     multiplying_mask,
@@ -50,5 +50,5 @@ def test_printed_forms_fail() -> None:
     assert future > 0.2
     assert of_key_bias > 1e-3
     assert low_rank_without_the_weight() > 0.5
-    assert cache_without_scale() > 0.01
+    assert cache_error(1.0) > 0.01
     assert 1e-7 < epsilon_added_to_the_deviation(1e-5) < epsilon_added_to_the_deviation(0.3)

@@ -18,9 +18,9 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import (
     full_models,
     gpt,
+    mission_pairs,
     needs,
     positions,
-    promoted,
     translators,
 )
 from attnsweep.reproduction.studies.full_models import Judged, by_sigma_figure, clusters_figure, cut_off
@@ -137,8 +137,8 @@ def test_every_stuck_training_of_float32_is_promoted(tmp_path: Path) -> None:
     sweep = trained_sweep(tmp_path / "mission_pairs", spec.but(trials=24, replicates=2), pack_size=48)
     trainings = Ledger(sweep.place).trainings().to_pylist()
     stuck = [row for row in trainings if row["param_dtype"] == "float32" and row["stuck"]]
-    found = promoted.compare(sweep, tmp_path, Console(quiet=True))
-    freed = ~promoted.promoted(sweep, stuck)
+    found = mission_pairs.compare_promoted(sweep, tmp_path, Console(quiet=True))
+    freed = ~mission_pairs.promoted(sweep, stuck)
     assert len(stuck) > freed.sum() > 0
     assert found.rows[0].ours == freed.mean()
     [(_, (header, *lines))] = found.tables

@@ -30,8 +30,7 @@ from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.running.summary import summarize
-from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.storage.place_names import as_argument, new_directory
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.orchestrator.tracking.follow import SyncResult, sync

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.ledger import query
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.sql import identifier, literal
+from attnsweep.orchestrator.ledger.views import identifier, literal
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 

@@ -102,10 +102,7 @@ def noted(kind: str, operation: str) -> None:
 
 
 def seen(
-    function: OpOverload,
-    arguments: Sequence[Any],
-    options: Mapping[str, Any],
-    is_on_device: Callable[[Tensor], bool],
+    function: OpOverload, arguments: Sequence[Any], options: Mapping[str, Any], is_on_device: Callable[[Tensor], bool]
 ) -> None:
     """Counts an operation that a tensor of the device takes part in, and makes the notes that are due."""
     if not _watches:
@@ -130,10 +127,7 @@ def seen(
 
 
 def _note_copy(
-    function: OpOverload,
-    arguments: Sequence[Any],
-    options: Mapping[str, Any],
-    is_on_device: Callable[[Tensor], bool],
+    function: OpOverload, arguments: Sequence[Any], options: Mapping[str, Any], is_on_device: Callable[[Tensor], bool]
 ) -> None:
     if function.overloadpacket is _ATEN._to_copy:
         if options.get("device") == torch.device("cpu"):

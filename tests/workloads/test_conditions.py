@@ -1,12 +1,15 @@
 """Conditions on metrics, written as text."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from attnsweep.workloads.conditions import holds, implies
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES, NO_ROLE, OUTCOMES, ROLES, STUCK_OUTCOMES
 
 METRICS = {"accuracy": np.array([[0.5, 0.99, np.nan]]), "loss": np.array([[2.0, 0.5, 0.1]])}
 
@@ -49,3 +52,15 @@ def test_what_implies_another_condition_holds_nowhere_else() -> None:
             assert not is_elsewhere, f"{condition}: {other}"
         elif condition in terms:
             assert is_elsewhere, f"{condition}: {other}"
+
+
+def test_what_is_stuck_and_what_a_workload_may_say_are_outcomes() -> None:
+    told = {name for name, outcome in OUTCOMES.items() if "stuck" in outcome.sentence}
+    assert set(STUCK_OUTCOMES) == told | {"runaway"}
+    assert {*JUDGED_OUTCOMES, "pruned", "failed"} == set(OUTCOMES)
+    assert list(ROLES)[-1] == NO_ROLE
+
+
+def test_the_vocabulary_imports_no_torch() -> None:
+    code = "import sys, attnsweep.workloads.vocabulary; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -167,10 +167,7 @@ def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() ->
 
 
 X = torch.ones(2, 4, dtype=torch.float64)
-STOCK = {
-    "with biases": lambda _: torch.nn.Linear(4, 3),
-    "without": lambda _: torch.nn.Linear(4, 3, bias=False),
-}
+STOCK = {"with biases": lambda _: torch.nn.Linear(4, 3), "without": lambda _: torch.nn.Linear(4, 3, bias=False)}
 
 
 @pytest.mark.parametrize("build", STOCK.values(), ids=STOCK)

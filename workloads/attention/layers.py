@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, pad
 
 from attnsweep.workloads.engine.initialization import DrawnByEngine
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
+from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, outside_layer_norm
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,

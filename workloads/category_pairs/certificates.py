@@ -18,8 +18,7 @@ from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
-from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.diagnostics.valley import RESET_STEPS, solves_after_reset
+from attnsweep.workloads.diagnostics.objective import RESET_STEPS, Objective, solves_after_reset
 from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
 from attnsweep.workloads.engine.functional import parted
 from attnsweep.workloads.engine.layout import selected

@@ -21,7 +21,7 @@ from attnsweep.workloads.category_pairs.attention import (
 )
 from attnsweep.workloads.category_pairs.by_parts import mean_by_parts
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.engine.layer_norm import inverse_deviation
+from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,14 +86,7 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Kicks each training by growing sizes (`KICKS`) and trains it on after each kick, until a kick frees it.
-
-    Args:
-        objective: The training loss.
-        parameters: (L, ...) the final parameters of the trainings.
-        streams: The random streams of the trainings.
-        n_steps: Iterations of L-BFGS after each kick.
-    """
+    """Kicks each training by growing sizes (`KICKS`) and trains it on after each kick, until a kick frees it."""
     with torch.no_grad():
         before = objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)
@@ -127,7 +120,6 @@ class _Scaled:
     was. The loss's change from the start is in units of the gradient at the start.
 
     Args:
-        objective: The losses of L lanes.
         start: (L, ...) the weights at the origin of the new coordinates.
         size: (L,) the unit of length of the new coordinates: the size of the kick.
     """

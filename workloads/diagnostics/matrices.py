@@ -14,18 +14,18 @@ from torch import Tensor
 from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import POSITIONAL_SHARE, role_scores
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
+from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
     blocks_with_free_entries,
+    check_blocks_fit,
     checked_attention,
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
-    permutation_test,
     support_with_free_entries,
 )
-from attnsweep.workloads.diagnostics.structure.blocks import check_blocks_fit
 from attnsweep.workloads.errors import SpecError, UserError
 
 NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
@@ -78,7 +78,6 @@ def score_matrices(
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
         is_causal: Whether each query could see only the keys up to itself. Then only the entries of these keys are
             shuffled.
-        subject: The name of the matrices in errors.
 
     Raises:
         UserError: If the matrices are not attention matrices, or the blocks or the free entries do not fit into them.

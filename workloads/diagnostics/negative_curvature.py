@@ -38,19 +38,12 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns whether `smallest` is below 0 by more than `error` and by more than `share` of `largest`, (L,)
-        bool."""
+        """Returns whether `smallest` is below 0 by more than `error` and than `share` of `largest`, (L,) bool."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector, by the Lanczos method.
-
-    Args:
-        objective: Losses of L lanes, twice differentiable.
-        parameters: (L, ...) the points at which the Hessians are taken.
-        streams: The trainings' streams; the first direction is drawn from `lanczos/start`.
-    """
+    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector, by the Lanczos method."""
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
     n_iterations = min(_MOST_ITERATIONS, n_parameters)

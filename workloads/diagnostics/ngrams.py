@@ -30,8 +30,7 @@ class CountedLaws:
         return nats
 
     def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of tokens (...) given the tokens `before` them (...), under the bigram
-        distribution."""
+        """Returns -log p, in nats, of tokens (...) given the tokens `before` them (...), by the counts of pairs."""
         key = before * self._n_words + tokens
         place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
         seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)

@@ -1,6 +1,6 @@
 """The losses of L trainings as a function of their parameters alone, for tests after training.
 
-Axes: L lane, K selected lane.
+Axes: L lane, K selected lane, N category.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lane_state import optimizer_named
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
 
@@ -23,9 +23,6 @@ class Objective:
     """The losses of L trainings as a function of their parameters, with tasks and batches held fixed.
 
     Args:
-        module: The module of ONE training, as built by the workload.
-        loss: The scalar loss of one training, for example the workload's.
-        buffers: (L, ...) by name.
         batch: (L, ...) by name; empty where the loss is exact or the sample is a buffer.
     """
 
@@ -43,8 +40,7 @@ class Objective:
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """Returns the losses (K,) of `lanes` at parameters (K, ...), differentiable. By default `lanes` are all
-        lanes."""
+        """Returns the losses (K,) of `lanes` (by default all) at parameters (K, ...), differentiable."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)
@@ -59,26 +55,12 @@ class Objective:
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
     def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
-        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,).
-
-        Args:
-            parameters: (L, ...) the starting parameters; they are not changed.
-            rule: The name of an optimizer.
-            learning_rate: (L,) step sizes.
-            n_steps: Steps to take; a lane that turns non-finite keeps its last values.
-        """
+        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,)."""
         *_, (trained, losses) = self._trained(parameters, rule, learning_rate, [n_steps])
         return trained, losses
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...).
-
-        Args:
-            parameters: (L, ...) the starting parameters; they are not changed.
-            evaluate: The objective to minimize, which may be another form of this one.
-            rule: The name of an optimizer.
-            n_steps: Steps to take.
-        """
+        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...)."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
@@ -91,11 +73,6 @@ class Objective:
 
         A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
         although training ends once all lanes have been below the level.
-
-        Args:
-            level: The level.
-            parameters, rule, learning_rate: The same as for `train_on`.
-            n_steps: The most steps to take.
         """
         check_steps = [*range(_CHECK_EVERY, n_steps, _CHECK_EVERY), n_steps]
         fell = torch.zeros_like(learning_rate, dtype=torch.bool)
@@ -117,3 +94,37 @@ class Objective:
             with torch.no_grad():
                 losses = self.losses(trained)
             yield trained, losses
+
+
+RESET_STEPS = 1000
+"""Training steps after the reset; most trapped trainings solve within a few hundred."""
+
+
+def reset_valley(v_LNN: Tensor) -> Tensor:
+    """Resets the valley at infinity of system P: replaces the part vP of v (L, N, N) by alpha P, P = 11^t / N.
+
+    For v = alpha (I - P) + beta P the best q reaches the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
+    rho = beta/alpha. The level is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier separates
+    these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset sets rho = 1, after
+    which a training that was in the valley solves. Derivation: docs/theory.md, the valley at infinity.
+    """
+    N = v_LNN.shape[1]
+    row_means_LN1 = v_LNN.mean(2, keepdim=True)
+    trace_L = v_LNN.diagonal(dim1=1, dim2=2).sum(1) - row_means_LN1.sum((1, 2))
+    alpha_L = trace_L / (N - 1)
+    return v_LNN - row_means_LN1 + alpha_L.view(-1, 1, 1) / N
+
+
+def solves_after_reset(
+    objective: Objective,
+    parameters: State,
+    rule: str,
+    learning_rate: Tensor,
+    solved_level: float,
+    *,
+    value_name: str = "v_NN",
+    n_steps: int = RESET_STEPS,
+) -> Tensor:
+    """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it."""
+    reset = parameters | {value_name: reset_valley(parameters[value_name])}
+    return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

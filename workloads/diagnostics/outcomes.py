@@ -91,9 +91,7 @@ def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> 
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) still fall: by over `MOVING_SHARE` in the last fifth of the steps (P,); (L, P)
-    bool.
-    """
+    """Returns where losses (L, P) still fall: by over `MOVING_SHARE` in the last fifth of the steps, (L, P) bool."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
@@ -121,7 +119,6 @@ def judge_by_levels(
     with the detail `moving` while the loss still falls.
 
     Args:
-        evidence: The measurements. The levels are `solved`, `zero` and the levels that `stuck` names.
         stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`; of equal levels
             the first counts.
         before_levels: Further outcomes, with where they hold, (L, P), such as `{"overfit": is_overfit(evidence)}`.
@@ -139,12 +136,7 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the index of the first probe from which on each training had its final outcome, (L,).
-
-    Args:
-        outcome: (L, P) the names of outcomes.
-        last_probe: (L,) the index of the last probe that each training reached.
-    """
+    """Returns the index of the first probe from which on each training had its final outcome, (L,)."""
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     has_other_outcome = (outcome != final) & (probes < last_probe[:, None])

@@ -1,8 +1,8 @@
-"""Promotion: a stuck training of low precision is repeated in float64, to see whether rounding is what holds it.
+"""Tests the labels of stuck trainings: of a random sample, and by repeating a training of low precision in float64.
 
-The training is repeated with the same seed and number of steps in two ways: from its first state, and from its final
-state. The second is compared with a continuation in the training's own precision, because more steps alone free some
-trainings.
+The second test, promotion, shows whether rounding is what holds a training. The training is repeated with the same seed
+and number of steps in two ways: from its first state, and from its final state. The second is compared with a
+continuation in the training's own precision, because more steps alone free some trainings.
 
 A training that is stuck in float64 from both states is stuck for another reason than its precision. The test does not
 show that it is stuck for ever. Docs: docs/zeros.md, zeros of the arithmetic. Axes: L lane.
@@ -16,11 +16,36 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Verdicts, Workload
 from attnsweep.workloads.engine.judging import is_stuck, judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.parameters import TrainingParameters
+
+
+def certify_stuck(
+    workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
+) -> list[Certificate | None]:
+    """Tests the labels of a pack's L trainings. Returns certificates for stuck ones in the sample, `None` for others.
+
+    A training is in the sample if a random number drawn from its own seed is below its share. The sample therefore
+    depends neither on the pack nor on the other trainings.
+
+    Args:
+        shares: (L,) the probability that each training is in the sample.
+    """
+    certificates: list[Certificate | None] = [None] * len(shares)
+    outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
+    lanes, _ = pack.final_state(np.arange(len(shares)))
+    drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
+    chosen = np.flatnonzero(is_stuck(workload, outcome) & ~result.is_cut_short & (drawn < shares))
+    if chosen.size:
+        new_certificates = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])
+        for lane, certificate in zip(chosen, new_certificates, strict=True):
+            certificates[lane] = certificate
+    return certificates
+
 
 PROMOTED_DTYPE = "float64"
 
@@ -34,8 +59,6 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
     """Tests stuck trainings by repeating them in float64. The certificate `promotion` agrees if they stay stuck.
 
     Args:
-        workload: The problem.
-        lanes: The trainings, which compute in less than float64.
         state: The final parameters and buffers of the trainings, (L, ...) by name.
     """
     return [Certificate("promotion", bool(stays)) for stays in stays_when_promoted(workload, lanes, state)]
@@ -46,9 +69,6 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 
     False if the training in float64 is not stuck from the first state, or not from the final state although the same
     continuation in the training's own precision is.
-
-    Args:
-        workload, lanes, state: The same as for `certify_by_promotion`.
     """
     stays = _ends_stuck(workload, lanes, PROMOTED_DTYPE)
     freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, PROMOTED_DTYPE, ended), lanes, state)
@@ -57,10 +77,7 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 
 
 def _tested(
-    chosen: NDArray[np.bool_],
-    test: Callable[[Lanes[Any], State], NDArray[np.bool_]],
-    lanes: Lanes[Any],
-    state: State,
+    chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
     """Applies a test to the chosen lanes only. Returns (L,) bool, false for the lanes that are not chosen."""
     passes = np.zeros_like(chosen)

@@ -26,7 +26,6 @@ class Rule:
     """A row of a verdict table: gives an outcome where a condition holds.
 
     Attributes:
-        outcome: The outcome.
         when: The condition: a function, or a text such as `accuracy >= 0.99`.
         says: The condition in words, for the documentation; by default the text of `when`.
         looks: What such a training looks like, for the documentation.
@@ -89,11 +88,9 @@ class AtLevel:
     names them too: see `standing`.
 
     Attributes:
-        outcome: The outcome.
         level: The level's name. Trainings that have no such level do not get this label.
         says: The predictor that has this loss, in words, for the documentation.
         looks: What such a training looks like, for the documentation.
-        when: A further condition that must hold.
         also: The further condition in words, for the documentation.
     """
 
@@ -136,12 +133,7 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe by the first row that holds.
-
-        Args:
-            parameters: The parameters of the first lane.
-            evidence: The measurements of L trainings at P probes.
-        """
+        """Labels each training at each probe by the first row that holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:
@@ -172,10 +164,6 @@ class VerdictTable:
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
     """Raises if a table of verdicts shows that no training can get one of the workload's outcomes.
-
-    Args:
-        workload: The problem.
-        parameters: The parameters of the first lane.
 
     Raises:
         LabelError: If no row of the table gives an outcome that the workload declares, or if a condition in text holds
@@ -213,8 +201,6 @@ def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Eviden
     needs no check, because its rows `AtLevel` name both levels.
 
     Args:
-        workload: The problem.
-        parameters: The parameters of the first lane.
         evidence: Measurements of L trainings. `judge` gets them again with losses equal to the near levels.
 
     Raises:

@@ -59,9 +59,6 @@ def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: 
     """Hashes everything that a pack's checkpoint depends on. A pack resumes only from a checkpoint with an equal hash.
 
     Args:
-        workload: The name of the workload.
-        trainings: The trainings, one per lane.
-        probe_steps: The steps of the pack's probes.
         row_width: The length of the row in which a lane's parameters are stored, padding between them included.
     """
     seeded = [(training.parameters.values(), training.seed) for training in trainings]

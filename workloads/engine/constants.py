@@ -1,7 +1,8 @@
 """Compares the constants of modules: all that they hold besides parameters and buffers, such as numbers or functions.
 
 The engine runs one module for all trainings of a pack, so constants must be the same in the modules of all trainings,
-and in all later packs that reuse the compiled program.
+and in all later packs that reuse the compiled program. `TrainingParameters` that a module stores are therefore
+restricted to the values that all trainings share.
 """
 
 import functools
@@ -10,7 +11,7 @@ import pickle
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -18,8 +19,60 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.shared_parameters import OF_THE_ENGINE, unshared_names
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
+
+OF_THE_ENGINE = frozenset(TrainingParameters.declared())
+"""The parameters that all workloads have, such as the learning rate. A module must not depend on them."""
+
+
+def share_parameters(modules: Sequence[nn.Module]) -> None:
+    """Replaces the `TrainingParameters` that modules store by ones that raise if an unshared parameter is read."""
+    for name, owner in modules[0].named_modules():
+        for attribute, stored in list(vars(owner).items()):
+            if isinstance(stored, TrainingParameters):
+                owners = [vars(module.get_submodule(name)) for module in modules]
+                shared = _shared([attributes[attribute] for attributes in owners])
+                for attributes in owners:
+                    attributes[attribute] = shared
+
+
+def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
+    """Returns the names of parameters that raise when read, because they differ between trainings of a pack."""
+    return getattr(type(parameters), "_unshared", frozenset())
+
+
+def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
+    first = parameters[0]
+    unshared = frozenset(
+        name
+        for name, declared in first.declared().items()
+        if not declared.static
+        and (name in OF_THE_ENGINE or any(getattr(other, name) != getattr(first, name) for other in parameters))
+    )
+    kind: Any = type(first)
+
+    def read(self: TrainingParameters, name: str) -> Any:
+        if name in unshared:
+            raise SpecError(
+                name,
+                given="an access to this parameter by a module that has stored the parameters of its training",
+                expected="access to static parameters only, because one module serves all trainings that share a"
+                " program",
+                fix=f"register the value as a buffer in `build`, or declare {name} with static=True",
+            )
+        return kind.__getattribute__(self, name)
+
+    attributes = {
+        "__getattribute__": read,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "_unshared": unshared,
+    }
+    shared: TrainingParameters = object.__new__(type(kind.__name__, (kind,), attributes))
+    vars(shared).update(vars(first))
+    return shared
+
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 """The attributes of every `nn.Module`. They hold parameters, buffers, submodules and hooks, which are no constants."""
@@ -45,12 +98,8 @@ class Difference:
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
     """Compares all modules with the first one, and returns the first constant that differs; `None` if there is none."""
-    seen = _in_full(modules[0])
-    first: dict[str, str] | None = None
+    first = constants_of(modules[0])
     for position, other in enumerate(modules[1:], 1):
-        if _is_surely_same(seen, _in_full(other)):
-            continue
-        first = first or constants_of(modules[0])
         others = constants_of(other)
         for name in (*first, *others):
             first_value, other_value = first.get(name, _MISSING), others.get(name, _MISSING)
@@ -71,28 +120,6 @@ def constants_of(module: nn.Module) -> dict[str, str]:
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
     return dict(_Reader(module).of_module())
-
-
-def _is_surely_same(one: Any, other: Any) -> bool:
-    """Compares two values quickly. `True` means that they are equal, `False` that only a full comparison can tell."""
-    if one is other:
-        return True
-    kind = type(one)
-    if kind is not type(other):
-        return False
-    if kind in _PLAIN:
-        return bool(one == other)
-    if kind is dict:
-        return one.keys() == other.keys() and all(_is_surely_same(value, other[name]) for name, value in one.items())
-    if kind in (tuple, list):
-        return len(one) == len(other) and all(map(_is_surely_same, one, other))
-    return is_dataclass(kind) and all(
-        _is_surely_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(kind)
-    )
-
-
-def _in_full(module: nn.Module) -> list[tuple[Any, ...]]:
-    return [(type(part), _shapes(part), _own(part)) for part in module.modules()]
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:

@@ -1,40 +1,36 @@
-"""Builds the modules of a pack's trainings. Random draws in `build` depend only on a training's parameters and seed."""
+"""Builds the modules of a pack's trainings, checks them, and makes the initial state. Axes: L lane.
+
+Random draws in `build` depend only on a training's parameters and seed.
+"""
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.constants import first_difference
-from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.constants import OF_THE_ENGINE, first_difference, share_parameters
+from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
+from attnsweep.workloads.engine.intervening import make_room
+from attnsweep.workloads.engine.layout import in_type
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import generator_seed
-from attnsweep.workloads.engine.trainable import check_trainable
 from attnsweep.workloads.errors import SpecError
 
 _STREAM = "build"
 _NUMPY_SEEDS = 2**32
 
 
-def built_modules(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings in the lanes' dtype, and the first module twice, for comparison.
-
-    The global generators of PyTorch (on the CPU), NumPy and Python are seeded for every training, and their states are
-    restored afterwards.
-    """
-    with _generators_kept():
-        *modules, again = (
-            _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
-        )
-    return modules, again
-
-
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds one training's module with the dtypes that the user's `build` gives it."""
+    """Builds one training's module with the dtypes that the user's `build` gives it.
+
+    The global generators are seeded for the training, and their states are restored afterwards.
+    """
     with _generators_kept():
         return _built(workload, training)
 
@@ -43,13 +39,12 @@ def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None
     """Refuses a workload whose `build` gives different modules for the same training.
 
     Args:
-        module, again: Two modules that were built for the same training.
         start: The initial state by name. A value of `module` that was replaced there may differ.
 
     Raises:
         SpecError: For the first value that differs.
     """
-    values, others = _tensors(module), _tensors(again)
+    values, others = tensors_of(module), tensors_of(again)
     for name, value in values.items():
         if not _is_same(value, others[name]) and _is_same(value, start[name]):
             raise _built_otherwise(name)
@@ -91,10 +86,172 @@ def _generators_kept() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _tensors(module: nn.Module) -> State:
-    return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
+def tensors_of(module: nn.Module) -> State:
+    """Returns the parameters and buffers of a module by name. A tied tensor has its first name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
     other = other.to(one)
     return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+_COMPILED = "OptimizedModule"
+"""The name of the class that torch.compile returns. Importing the class would take seconds."""
+
+
+def check_trainable(module: object) -> None:
+    """Refuses modules and workloads that the engine cannot train.
+
+    Raises:
+        SpecError: If it is not a module; or if the module is compiled, has no parameter to train, or has tensors of
+            which the engine cannot make one per training.
+    """
+    if not isinstance(module, nn.Module):
+        raise SpecError(
+            "build",
+            given=module,
+            expected="a function `build` that returns an nn.Module",
+            fix="return the nn.Module of one training",
+        )
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == _COMPILED:
+            raise SpecError(
+                name or "build",
+                given="a module of torch.compile or torch.jit",
+                expected="a module that is not compiled: the engine compiles it",
+                fix="leave out torch.compile or torch.jit",
+            )
+    tensors = tensors_of(module)
+    for name, value in tensors.items():
+        _check_tensor(name, value)
+    if not any(value.requires_grad for value in tensors.values()):
+        raise SpecError(
+            "build",
+            given="a module without a parameter that requires gradients",
+            expected="a module with at least one parameter to train",
+            fix="make the trained tensor an nn.Parameter, or use layers that have parameters",
+        )
+    _check_memory(tensors)
+
+
+def _check_tensor(name: str, value: Tensor) -> None:
+    if nn.parameter.is_lazy(value):
+        given, expected = (
+            "a tensor without a shape, as in nn.LazyLinear",
+            "tensors whose shapes are known after `build`",
+        )
+        fix = "call the module once in `build`, on an example, or use nn.Linear"
+    elif value.requires_grad and any(
+        size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)
+    ):
+        given, expected = "entries that share memory, as made by expand", "separate memory for every entry"
+        fix = "add .clone() to the tensor"
+    elif value.is_complex():
+        given, expected = "complex numbers", "real parameters and buffers"
+        fix = "store torch.view_as_real of the tensor, and compute with torch.view_as_complex"
+    else:
+        return
+    raise SpecError(f"{name} of the module", given=given, expected=expected, fix=fix)
+
+
+def _check_memory(tensors: dict[str, Tensor]) -> None:
+    """Refuses tensors that share memory: a step changes both in plain PyTorch, but only one of them in the engine."""
+    sharing = defaultdict[int, list[str]](list)
+    for name, value in tensors.items():
+        if value.numel() and not value.is_meta:
+            sharing[value.untyped_storage().data_ptr()].append(name)
+    for one, other in (pair for names in sharing.values() for pair in combinations(names, 2)):
+        if any(tensors[name].requires_grad for name in (one, other)) and _overlap(tensors[one], tensors[other]):
+            raise SpecError(
+                f"{one} and {other} of the module",
+                given="two tensors in the same memory",
+                expected="separate memory for every tensor",
+                fix="replace one of the tensors by its .clone(), or tie them by using the same nn.Parameter in both"
+                " places",
+            )
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    return max(one.data_ptr(), other.data_ptr()) < min(_end(one), _end(other))
+
+
+def _end(value: Tensor) -> int:
+    """Returns the memory address just after the tensor's last entry."""
+    last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.data_ptr() + (last + 1) * value.element_size()
+
+
+def starting_state(
+    workload: Workload[P], lanes: Lanes[P], start: State | None = None
+) -> tuple[State, State, nn.Module]:
+    """Returns the initial parameters (L, ...) and buffers (L, ...) by name, and the module of one training.
+
+    Args:
+        start: Values by name that replace parameters and buffers of the workload, in any floating-point type.
+
+    Raises:
+        SpecError: If the modules differ in anything besides parameters and buffers, or building a module twice gives
+            different ones.
+        TypeError: If the workload's `initial` leaves out a parameter.
+    """
+    modules, again = check_alike(workload, lanes)
+    tensors = [tensors_of(module) for module in modules]
+    built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
+    template = modules[0].to(lanes.device)
+    # A parameter that requires no gradient is treated like a buffer: `initial` may draw it, but need not.
+    parameters = [name for name, value in template.named_parameters() if value.requires_grad]
+    initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
+    missing = set(parameters) - initial.keys()
+    if missing:
+        raise TypeError(
+            f"{workload.name}.initial: got no values of {sorted(missing)}, expected the values of all trained"
+            " parameters"
+        )
+    stacked = {
+        name: value.detach().to(lanes.device)
+        for name, value in (built | initial | in_type(start or {}, lanes.dtype)).items()
+    }
+    check_built_again(template, again, {name: value[0] for name, value in stacked.items()})
+    return (
+        {name: stacked[name] for name in parameters},
+        {name: stacked[name] for name in built if name not in parameters},
+        template,
+    )
+
+
+def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
+    """Builds the modules of all trainings in the lanes' dtype, and the first one again, and compares their constants.
+
+    The pack runs its first module for all lanes, so a constant (anything but parameters and buffers) that differs in
+    another module would be ignored.
+
+    Raises:
+        SpecError: If two modules differ in a constant.
+    """
+    with _generators_kept():
+        *modules, again = (
+            _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
+        )
+    make_room([*modules, again], lanes.trainings)
+    share_parameters([*modules, again])
+    difference = first_difference(modules)
+    if difference is None:
+        return modules, again
+    one, other = lanes.trainings[0].parameters, lanes.trainings[difference.position].parameters
+    differing = [
+        name
+        for name, declared in one.declared().items()
+        if not declared.static and getattr(one, name) != getattr(other, name)
+    ]
+    candidates = [name for name in differing if name not in OF_THE_ENGINE] or differing
+    apart = f"declare {' and '.join(candidates)} with static=True, which trains them apart" if candidates else ""
+    advice = " or ".join(filter(None, ["register the value as a buffer in `build` (register_buffer)", apart]))
+    raise SpecError(
+        f"{difference.name} of the module",
+        given=f"the value {difference.one} in one training's module and the value {difference.other} in another"
+        " training's module",
+        expected="the same value for all trainings that share a program, because only parameters and buffers may"
+        " differ",
+        fix=advice,
+    )

@@ -42,7 +42,6 @@ class Lanes(Generic[P]):
 
     Args:
         trainings: The trainings, all with the same static parameters.
-        device: The device of the lanes' tensors.
         built: The parameters and buffers (L, ...) by name that `build` gave the modules, for use in `initial`.
     """
 
@@ -64,7 +63,7 @@ class Lanes(Generic[P]):
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type in which parameters and optimizer state are kept between steps."""
-        return torch.float32 if self._is_mixed else self.loss_dtype
+        return torch.float32 if self.is_rounded and self.shared.float32_state else self.loss_dtype
 
     @property
     def loss_dtype(self) -> torch.dtype:
@@ -72,8 +71,9 @@ class Lanes(Generic[P]):
         return {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
 
     @property
-    def _is_mixed(self) -> bool:
-        return self.shared.dtype == "bfloat16" and self.shared.float32_state
+    def is_rounded(self) -> bool:
+        """Whether the training loss is computed in bfloat16."""
+        return self.loss_dtype == torch.bfloat16
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """Returns the values (L,) of a numeric parameter, NaN where it is null; by default in `self.dtype`."""
@@ -146,7 +146,6 @@ class Verdicts:
 
         Args:
             cases: For every label, the probes (L, P) at which it holds; in order of precedence.
-            otherwise: The label where no case holds.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
         holds = list(cases.values())
@@ -291,7 +290,6 @@ class Workload(ABC, Generic[P]):
 
         Args:
             module: The module of ONE training, as built, on the device of the lanes.
-            lanes: The L trainings.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
@@ -301,9 +299,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of one or more of the given steps, the first ones. Override it to draw several steps at
-        once.
-        """
+        """Draws the data of the first one or more of the given steps. Override it to draw several steps at once."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
@@ -340,20 +336,14 @@ class Workload(ABC, Generic[P]):
         """Computes the loss by which one training is judged, a scalar in the units of the reference levels.
 
         Args:
-            module: The module with its current parameters.
             batch: The evaluation batch, with the entries of `answers` added.
         """
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes once per probe what `eval_loss` and `measure` share, such as the module's outputs; by default
-        nothing.
+        """Computes once per probe what `eval_loss` and `measure` share, such as the module's outputs.
 
         The entries are added to the batch that these two methods get.
-
-        Args:
-            module: The module with its current parameters.
-            batch: The evaluation batch.
         """
         del module, batch
         return {}
@@ -362,7 +352,6 @@ class Workload(ABC, Generic[P]):
         """Computes further metrics of one training, scalars by name, without gradients.
 
         Args:
-            module: The module with its current parameters.
             batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer already knows them,
                 the scalars `train_loss` and `train_grad_norm` of the training loss.
         """
@@ -382,9 +371,7 @@ class Workload(ABC, Generic[P]):
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table by which trainings with these static parameters are labelled; `None` if `judge` labels them
-        itself.
-        """
+        """Returns the table that labels trainings with these static parameters; `None` if `judge` labels them."""
         del parameters
         return None
 
@@ -393,7 +380,6 @@ class Workload(ABC, Generic[P]):
 
         Args:
             parameters: The parameters of the first lane; read only static ones.
-            evidence: The measurements of L trainings at P probes.
         """
         table = self.verdicts(parameters)
         assert table is not None
@@ -411,12 +397,7 @@ class Workload(ABC, Generic[P]):
         return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """Computes scores and roles of the attention heads at a probe, for all lanes; `None` for models without heads.
-
-        Args:
-            lanes: The L trainings.
-            state: The parameters and buffers (L, ...) by name.
-        """
+        """Scores the attention heads of all lanes at a probe, given their state (L, ...); `None` without heads."""
         del lanes, state
         return None
 
@@ -448,10 +429,6 @@ class Workload(ABC, Generic[P]):
         """Lets L ended trainings write texts, such as translations, which are scored by BLEU; by default none.
 
         All trainings must have the same names of sets.
-
-        Args:
-            lanes: The L trainings, none of which diverged.
-            state: The final parameters and buffers (L, ...) by name.
         """
         del state
         return [()] * len(lanes.trainings)

@@ -77,12 +77,7 @@ class PackMemory:
 
 @dataclass(frozen=True)
 class MemoryOfPacks:
-    """A linear model of the peak memory of packs of one shape: `fixed + per_lane * n_lanes` bytes.
-
-    Attributes:
-        fixed: The bytes that a pack of any size takes.
-        per_lane: The bytes per training.
-    """
+    """A linear model of the peak memory of packs of one shape: `fixed + per_lane * n_lanes` bytes."""
 
     fixed: float
     per_lane: float
@@ -93,7 +88,6 @@ class MemoryOfPacks:
 
         Args:
             train: Builds a pack of a given number of lanes, trains it through a probe, and releases it.
-            memory: The memory counters of the device.
             sizes: The numbers of lanes of the two packs, the smaller first.
         """
         few, many = sizes

@@ -1,16 +1,156 @@
-"""Replaces PyTorch functions within a loss: dropout, and functions that `vmap` does not support or computes wrongly."""
+"""Replaces PyTorch functions within a loss: dropout, and functions that `vmap` does not support or computes wrongly.
 
-from collections.abc import Callable, Mapping
+The masks of dropout are part of a step's batch. They are drawn from the training's streams by step and number of the
+call, so a mask depends neither on the pack nor on earlier draws. A batch without masks drops nothing. Axes: L lane.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    embedding,
+    feature_alpha_dropout,
+)
 from torch.overrides import TorchFunctionMode
 
-from attnsweep.workloads.engine.dropout import DROPOUT_RULES, Masks
+from attnsweep.workloads.engine.contract import Batch, Lanes, P
+from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.plain_forms import PLAIN_FORMS
+from attnsweep.workloads.errors import SpecError
+
+DROPOUT = "dropout masks"
+"""The prefix of the masks' names in a batch: `<prefix>/<number of the call>`."""
+
+_VALUES = 2**16
+"""The number of values of one draw. Dropped shares are rounded to multiples of 1 / 65,536."""
+_SELU_AT_MINUS_INFINITY = -1.7580993408473766
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One call of a dropout function in the loss of one training.
+
+    Attributes:
+        shape: The shape of the call's mask.
+        n_dropped: The dropped share times `_VALUES`.
+    """
+
+    shape: tuple[int, ...]
+    n_dropped: int
+
+
+def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
+    """Adds the dropout masks (L, ...) of the given calls to a step's batch (L, ...)."""
+    drawn = {
+        str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
+        for number, site in enumerate(sites)
+    }
+    return batch | prefixed(DROPOUT, drawn)
+
+
+class Masks:
+    """Provides the dropout masks for one evaluation of a loss, one mask per call of dropout.
+
+    Attributes:
+        sites: The calls so far.
+    """
+
+    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+        self._masks = masks
+        self.sites: list[Site] = []
+
+    def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
+        """Returns the next call's mask (`True` keeps an entry) and its rate of dropout; `None` if nothing is dropped.
+
+        Raises:
+            SpecError: If the calls differ from those of the loss's first evaluation.
+        """
+        site = Site(shape, round(share * _VALUES))
+        number = len(self.sites)
+        self.sites.append(site)
+        if not self._masks or not site.n_dropped:
+            return None
+        mask = self._masks.get(str(number))
+        if mask is None or tuple(mask.shape) != shape:
+            raise SpecError(
+                "dropout",
+                given=f"call {number + 1} of dropout on a tensor of the shape {shape}, unlike in the first evaluation"
+                " of the loss",
+                expected="the same calls of dropout in every evaluation on batches of the same shapes",
+                fix="let only static parameters and the batch's shapes decide whether dropout is called",
+            )
+        return mask, site.n_dropped / _VALUES
+
+
+def _dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
+    """Applies dropout with one draw per index of the first `n_axes` axes. Entries along the other axes share the draw.
+
+    Source: Srivastava et al. 2014; kept entries are scaled up in training, as in PyTorch.
+    """
+    if not (training and share):
+        return x
+    call = masks.next(_mask_shape(x, n_axes), share)
+    if call is None:
+        return x
+    mask, dropped = call
+    factor = 1 / (1 - dropped) if dropped < 1 else 0.0
+    return _into(x, x * (mask.to(x.dtype) * factor), inplace)
+
+
+def _alpha_dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
+    """Applies dropout that keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section 3."""
+    if not (training and share):
+        return x
+    call = masks.next(_mask_shape(x, n_axes), share)
+    if call is None:
+        return x
+    mask, dropped = call
+    low = _SELU_AT_MINUS_INFINITY
+    scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
+    return _into(x, scale * torch.where(mask, x, low) - scale * low * dropped, inplace)
+
+
+def _mask_shape(x: Tensor, n_axes: int) -> tuple[int, ...]:
+    return tuple(x.shape[:n_axes]) + (1,) * (x.dim() - n_axes)
+
+
+def _into(x: Tensor, value: Tensor, inplace: bool) -> Tensor:
+    return x.copy_(value) if inplace else value
+
+
+Rule = Callable[..., Tensor]
+
+
+def _rule(drop: Rule, n_axes: Callable[[int], int], training: bool) -> Rule:
+    def rule(
+        masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
+    ) -> Tensor:
+        return drop(masks, input, p, train.get("train", training), inplace, n_axes(input.dim()))
+
+    return rule
+
+
+_of_entries = _rule(_dropped, lambda dim: dim, training=True)
+DROPOUT_RULES: dict[object, Rule] = {
+    dropout: _of_entries,
+    torch.dropout: _of_entries,
+    dropout1d: _rule(_dropped, lambda dim: dim - 1, training=True),
+    dropout2d: _rule(_dropped, lambda _: 2, training=True),
+    dropout3d: _rule(_dropped, lambda dim: dim - 3, training=True),
+    alpha_dropout: _rule(_alpha_dropped, lambda dim: dim, training=False),
+    feature_alpha_dropout: _rule(_alpha_dropped, lambda _: 2, training=False),
+}
+"""The replacements of PyTorch's dropout functions. They take the `Masks` of an evaluation as further first argument."""
 
 
 class EngineForms(TorchFunctionMode):
@@ -18,7 +158,6 @@ class EngineForms(TorchFunctionMode):
 
     Args:
         masks: The dropout masks by the number of the call; empty to drop nothing.
-        has_padding: Whether an embedding of the module has a padding row.
 
     Attributes:
         masks: The `Masks`, which record the calls of dropout so far.

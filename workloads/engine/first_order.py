@@ -26,12 +26,10 @@ class FirstOrder(Optimizer):
     """Trains all lanes in lockstep: each step evaluates the loss and gradient once, then updates the parameters.
 
     Attributes:
-        rule: The update rule.
         constants: The rates that are the same at all steps, (L, 1) by name, of hyperparameters that some lane uses. If
             a lane freezes parameters, also the mask `moves/rows` (L, n), which changes between calls of `advance`.
         usual: The names and values of constants that have their defaults in all lanes. Compiled programs contain these
             values as literals, because reading them from memory costs time.
-        n_updates: The number of updates taken so far.
     """
 
     def __init__(self, rule: UpdateRule, settings: Settings) -> None:
@@ -114,9 +112,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The optimizer's part of a program's key: the names of constants, and of those whose values the program
-        contains.
-        """
+        """The optimizer's part of a program's key: the names of all constants, and of those with the usual value."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
@@ -166,10 +162,8 @@ def take_step(
     """Takes one step of L trainings, which updates `parameters` and `state` in place.
 
     Args:
-        rule: The update rule.
         parameters: The parameters (L, ...) by name at which the loss was evaluated.
         state: The result of `FirstOrder.state_of`.
-        evaluated: The loss (L,), and its gradients (L, ...) by name.
         rates: `FirstOrder.constants` and the rates of the step (`ahead`). They are (L, 1), except the masks `MOVES`.
     """
     loss, gradients = evaluated

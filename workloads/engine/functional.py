@@ -1,19 +1,24 @@
-"""Turns functions of a module into pure functions of parameters, buffers and batch, which `vmap` maps over lanes."""
+"""Turns functions of a module into pure functions of tensors, which `vmap` maps over lanes, and takes their gradients.
+
+Axes: L lane, K lane evaluated.
+"""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.dropout import DROPOUT
-from attnsweep.workloads.engine.engine_forms import EngineForms, without_dropout
-from attnsweep.workloads.engine.layout import under
+from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, without_dropout
+from attnsweep.workloads.engine.layout import ROWS, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.vectorization import refusal_of
+from attnsweep.workloads.errors import SpecError
 
 R = TypeVar("R")
 
@@ -23,7 +28,6 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 
     Args:
         template: A module of the same structure; its parameters and buffers are not read.
-        function: A function of module and batch, such as a workload's `loss`.
     """
     objective = _Objective(template, function)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
@@ -50,11 +54,6 @@ def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
     """Runs a function of one training's module and batch once, without dropout, and records which functions it calls.
-
-    Args:
-        template, function: The arguments of `one_lane`.
-        state: Parameters and buffers by name.
-        batch: The data.
 
     Returns:
         The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.
@@ -114,3 +113,65 @@ class _Objective(nn.Module, Generic[R]):
 
     def forward(self, batch: Batch) -> R:
         return self._function(self.module, batch)
+
+
+def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
+    """Copies values (L,) by name to the host, in float64.
+
+    Raises:
+        TypeError: If a value is not one real number per training.
+    """
+    numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
+    # All values are copied in one operation, because the host waits for the device at every copy.
+    copies = torch.cat(numbers).cpu().split([value.shape[0] for value in numbers])
+    return {name: copy.numpy() for name, copy in zip(values, copies, strict=True)}
+
+
+def numbers_of(name: str, values: Tensor) -> Tensor:
+    """Checks that `values` are one real number per training, (L,), and returns them.
+
+    Raises:
+        TypeError: If they are not.
+    """
+    if values.dim() != 1 or values.is_complex():
+        raise TypeError(
+            f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
+            "training, expected one real number per training; reduce the tensor with .mean(), or with .abs() if it is"
+            " complex"
+        )
+    return values
+
+
+def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a detached loss (K,) and its gradient (K, n) with respect to `rows` (K, n).
+
+    Raises:
+        TypeError: If the loss is not one real number per lane.
+        SpecError: If PyTorch cannot compute the gradient.
+    """
+    return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
+
+
+def gradients_of(name: str, loss: Tensor, at: State) -> State:
+    """Returns the gradients, by name, of a loss () or (K,) with respect to the tensors in `at`.
+
+    Raises:
+        SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.
+    """
+    if not loss.requires_grad:
+        raise SpecError(
+            name,
+            given="a value that no parameter of the module changes",
+            expected="a loss whose gradient PyTorch can compute",
+            fix="compute the loss from parameters of the module that require gradients, without detach(),"
+            " torch.no_grad(), argmax or a comparison",
+        )
+    # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the lanes' own gradients.
+    try:
+        gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
+    except RuntimeError as error:
+        refusal = refusal_of(error, f"the gradient of {name}")
+        if refusal is None:
+            raise
+        raise refusal from error
+    return dict(zip(at, gradients, strict=True))

@@ -36,9 +36,7 @@ def draw_parameters(
     from +-1/sqrt(fan_in).
 
     Args:
-        module: The module of ONE training; gives names, shapes and types.
         init_sigma: (L,) standard deviations, NaN for the module's own initialization.
-        streams: The random streams of the L trainings.
         built: The values (L, ...) by name from `build`; `None` if all modules were built with the values of `module`.
         law: The initialization of lanes whose `init_sigma` is NaN, in place of the one described above.
 
@@ -75,9 +73,7 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """Returns how lanes without `init_sigma` start: from the module's own values if it has any, else by PyTorch's
-    law.
-    """
+    """Returns how lanes without `init_sigma` start: from the module's own values if it has any, or like PyTorch."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

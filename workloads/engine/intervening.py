@@ -38,8 +38,7 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers for clamps and logit factors to the attention layers in which some training of a pack clamps or
-    scales a head.
+    """Adds buffers for clamps and logit factors to the attention layers whose heads some training changes.
 
     The modules of all trainings get the same buffers.
 
@@ -95,12 +94,7 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Carries out the interventions of the trainings of a pack.
-
-    Args:
-        state: The lanes, before their first step.
-        lanes: Their trainings.
-    """
+    """Carries out the interventions of the trainings of a pack."""
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
         texts = [training.parameters.intervention for training in lanes.trainings]
@@ -136,13 +130,7 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps.
-
-        Args:
-            buffers: All buffers of the lanes.
-            lanes: The trainings.
-            steps: One step per lane.
-        """
+        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers

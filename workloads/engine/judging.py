@@ -17,11 +17,6 @@ _ROUNDING = 1e-5
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
     """Labels all trainings at all probes with the workload's `judge`, and checks that the labels are declared.
 
-    Args:
-        workload: The problem.
-        parameters: The parameters of the first lane.
-        evidence: The measurements, (L, P).
-
     Raises:
         TypeError: If `judge` does not return `Verdicts`.
         ValueError: If the verdicts are not of shape (L, P).
@@ -64,7 +59,6 @@ def first_held(
     """Returns for every event the index (L,) of the first probe at which its condition held; -1 if at none.
 
     Args:
-        workload, parameters, evidence: The arguments of `judged`.
         last_probe: (L,) the last probe that every training reached; later probes are ignored.
 
     Raises:

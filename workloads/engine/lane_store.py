@@ -13,19 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.constants import digest_of
+from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from attnsweep.workloads.engine.dropout import Site, with_masks
+from attnsweep.workloads.engine.engine_forms import Site, with_masks
 from attnsweep.workloads.engine.functional import forms_in
 from attnsweep.workloads.engine.intervening import Interventions
-from attnsweep.workloads.engine.lane_state import LaneState, Problem, shapes_of
-from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
+from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up, optimizer_of, shapes_of
+from attnsweep.workloads.engine.layout import Layout, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import in_type, measurable
-from attnsweep.workloads.engine.starting_state import starting_state
-from attnsweep.workloads.engine.width import filled_up
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
@@ -137,9 +134,7 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
-        active trainings.
-        """
+        """Returns the parameters and buffers of the trainings at positions (K,), final or as they are now."""
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
@@ -170,8 +165,6 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the active lanes (A,) until the pack's fixed width (W,) is reached, if the pack has
-        one.
-        """
+        """Repeats the last of the active lanes (A,) up to the pack's fixed width (W,), if the pack has one."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

@@ -1,6 +1,11 @@
-"""Stores the parameters of a pack as one row per lane, and adds prefixes to the names of tensors.
+"""Stores the parameters of a pack as one row per lane, and renames, selects and converts tensors by name.
 
 With one row per lane, an operation runs once for all parameters together instead of once per parameter.
+
+In bfloat16 trainings, the loss and its gradient are computed in bfloat16. Parameters and running averages are stored in
+bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes use
+float32.
+
 Axes: L lane, n place in the row.
 """
 
@@ -24,11 +29,7 @@ ROWS = "rows"
 
 
 class Layout:
-    """The positions of all parameters in a lane's row, in which they lie one after the other.
-
-    Args:
-        parameters: The parameters (L, *shape) by name; only names and shapes are read.
-    """
+    """The positions of all parameters in a lane's row, in which they lie one after the other."""
 
     def __init__(self, parameters: State) -> None:
         self._shapes = {name: tuple(value.shape[1:]) for name, value in parameters.items()}
@@ -68,3 +69,13 @@ def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
 def selected(state: State, lanes: Tensor) -> State:
     """Selects the lanes at positions (K,) int64 from tensors (L, ...) by name."""
     return {name: value[lanes] for name, value in state.items()}
+
+
+def measurable(state: State) -> State:
+    """Converts bfloat16 tensors to float32 for probes and checkpoints, which is exact; keeps all others."""
+    return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
+
+
+def in_type(state: State, dtype: torch.dtype) -> State:
+    """Converts floating-point tensors to `dtype`; keeps all other tensors."""
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}

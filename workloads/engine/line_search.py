@@ -64,11 +64,8 @@ class LineSearches:
         """Starts a line search in some of the lanes.
 
         Args:
-            lanes: (L,) bool, the lanes whose search begins.
-            step_size: (L,) the step sizes of the first trials.
             start: The points at step size 0. In lanes whose search is under way, this and the following arguments must
                 be the same as when that search began.
-            direction_size: (L,) the largest absolute component of the direction.
             most_interpolations: (L,) int64, the largest number of trials after the first.
         """
         self._start, self.direction_size = start, direction_size
@@ -81,9 +78,7 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches with the loss and gradient at `step_size`. Returns (L,) bool, true where a search has
-        ended.
-        """
+        """Continues open searches with loss and gradient at `step_size`. Returns which have ended, (L,) bool."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)

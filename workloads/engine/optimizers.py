@@ -23,8 +23,6 @@ class Evaluate(Protocol):
         """Returns loss (K,) and gradients (K, ...) by name at `parameters` (K, ...), on the batch of `step`.
 
         Args:
-            parameters: The parameters of the lanes to evaluate.
-            step: The step whose batch is used.
             lanes: (K,) int64, the positions of the lanes to evaluate; all by default.
         """
 
@@ -35,8 +33,6 @@ class Settings:
     Attributes:
         values: Arrays (L,) float64 by name, in the host's memory: all numbers, NaN where null; and `cosine_from`, the
             step from which the learning rate falls, infinite where it is constant.
-        n_steps: The number of steps of the whole training.
-        dtype, device: The dtype and device of `column`.
     """
 
     def __init__(
@@ -108,7 +104,6 @@ class Optimizer(ABC):
         Args:
             parameters: Updated in place. Once step `stops[0]` is reached, they and `steps`, `is_finite` and
                 `is_running` are those of that step; before, they are undefined.
-            evaluate: Evaluates the loss and its gradient.
             stops: The step to reach, and the next few steps that later calls will request. A lane that reaches
                 `stops[0]` early need not wait for the others: it may go on to the last of them.
             most_evaluations: The number of evaluations after which to return even if the step is not reached.

@@ -19,19 +19,17 @@ from attnsweep.workloads.engine.compiling.traces import NoRuleError, count_numbe
 from attnsweep.workloads.engine.continued import Redraw, repeated
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.even_rows import even_rows
-from attnsweep.workloads.engine.executors.blocks import compiled_graph
-from attnsweep.workloads.engine.executors.executor import Executor, Executors
+from attnsweep.workloads.engine.executors.blocks import BlockProgram, compiled_graph
+from attnsweep.workloads.engine.executors.graphs import GraphedStep
+from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import shapes_of
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
-from attnsweep.workloads.engine.objective import Objective
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import is_rounded
-from attnsweep.workloads.engine.probing import Probing
-from attnsweep.workloads.engine.record import Record
-from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.probing import Objective, Probing
+from attnsweep.workloads.engine.result import PackResult, Record
 
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS, 64 lanes need 121 evaluations if all
@@ -48,9 +46,6 @@ class Pack(Generic[P]):
     measured at the next probe and then leaves the batch, so it costs nothing more.
 
     Args:
-        workload: The problem.
-        trainings: The trainings, one per lane.
-        device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
         programs: The executors of the block engine or the graph engine; `None` for the vmapped engine.
@@ -76,8 +71,8 @@ class Pack(Generic[P]):
     ) -> None:
         self._workload = workload
         self._store = LaneStore(workload, trainings, device, start, width, redraw)
-        self._programs = None if is_rounded(self._store.lanes) else programs
-        self._known: dict[Hashable, Executor | None] = {}
+        self._programs = None if self._store.lanes.is_rounded else programs
+        self._known: dict[Hashable, BlockProgram | GraphedStep | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
         self._probing = Probing(workload, self._store, self._objective)
         own_steps = workload.probe_steps(self._shared)
@@ -164,8 +159,7 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, unless all trainings end
-        before.
+        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, or until all trainings end.
 
         An evaluation is a step, except for optimizers with line searches. By default probes are not limited.
 
@@ -206,9 +200,7 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
-        active trainings.
-        """
+        """Returns the parameters and buffers of the trainings at positions (K,), final or as they are now."""
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
@@ -261,7 +253,7 @@ class Pack(Generic[P]):
         with even_rows(store.all.device):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
-    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Executor | None:
+    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> BlockProgram | GraphedStep | None:
         """Returns the compiled program for the next step; `None` if the step is computed with `vmap`."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
@@ -292,7 +284,7 @@ class Pack(Generic[P]):
             NoRuleError: If the block engine can compile neither. The message says why.
         """
         store = self._store
-        if is_rounded(store.lanes):
+        if store.lanes.is_rounded:
             raise NoRuleError("trainings in bfloat16 cannot be compiled")
         return compiled_graph(store, store.batch_at(0))
 

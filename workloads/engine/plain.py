@@ -9,20 +9,19 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.construction import built_alone
-from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.engine.dropout import DROPOUT, with_masks
-from attnsweep.workloads.engine.engine_forms import EngineForms
-from attnsweep.workloads.engine.functional import forms_in, over_lanes
-from attnsweep.workloads.engine.layout import under
+from attnsweep.workloads.engine.construction import built_alone, starting_state, tensors_of
+from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, with_masks
+from attnsweep.workloads.engine.functional import forms_in, gradients_of, numbers_of, over_lanes
+from attnsweep.workloads.engine.layout import measurable, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import measurable
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.probing import examined
-from attnsweep.workloads.engine.readings import gradients_of, numbers_of
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.errors import SpecError
 
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
@@ -37,9 +36,7 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
     """Refuses trainings whose first loss and gradient in the engine differ from those of plain PyTorch.
 
     Args:
-        workload: The problem.
         trainings: A few trainings of one shape, as different from each other as possible.
-        device: The device on which to compute.
 
     Raises:
         SpecError: If a loss or a gradient differs, or if computing one changes weights, buffers, the batch, or the
@@ -56,9 +53,11 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
         _Alone(workload, training, _copy(state, lane), _copy(batch, lane), _copy(eval_batch, lane))
         for lane, training in enumerate(trainings)
     ]
-    loss_L, gradients = _side_by_side(workload, template, measurable(weights), measurable(buffers), batch)
+    leaves = {name: value.detach().requires_grad_() for name, value in measurable(weights).items()}
+    loss_L = numbers_of("loss", over_lanes(template, workload.loss)(leaves, measurable(buffers), batch))
+    gradients = gradients_of("loss", loss_L, leaves)
     for lane, training_alone in enumerate(alone):
-        training_alone.compare(loss_L[lane], _copy(gradients, lane))
+        training_alone.compare(loss_L[lane].detach(), _copy(gradients, lane))
     for training_alone, next_alone in zip(alone, [*alone[1:], alone[0]], strict=True):
         training_alone.compare_again(next_alone)
 
@@ -72,24 +71,8 @@ def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
     return f"in the engine's form (docs/modules.md): {', '.join(sorted(names)) or 'none of its functions'}"
 
 
-def _side_by_side(
-    workload: Workload[Any], template: nn.Module, weights: State, buffers: State, batch: Batch
-) -> tuple[Tensor, State]:
-    """Computes the losses (L,) and gradients (L, ...) of all trainings in one pack, as the engine does."""
-    leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
-    loss_L = numbers_of("loss", over_lanes(template, workload.loss)(leaves, buffers, batch))
-    return loss_L.detach(), gradients_of("loss", loss_L, leaves)
-
-
 class _Alone:
-    """One training on its own in plain PyTorch, at its initial state.
-
-    Args:
-        workload: The problem.
-        training: The training.
-        state: The initial parameters and buffers by name.
-        batch, eval_batch: The training's first batch and evaluation batch.
-    """
+    """One training on its own in plain PyTorch, at its initial state."""
 
     def __init__(
         self, workload: Workload[Any], training: Training[Any], state: State, batch: Batch, eval_batch: Batch
@@ -142,18 +125,17 @@ class _Alone:
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
         """Evaluates a function of the module in a given state. Refuses functions that change the state or the batch."""
         with torch.no_grad():
-            for tensor_name, value in _tensors(self._module).items():
+            for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])
         batch_copy = _copy(batch)
         result = function(self._module, batch_copy)
-        if changed := _changed(_tensors(self._module), state):
+        if changed := _changed(tensors_of(self._module), state):
             raise SpecError(
                 f"{changed} of the module",
                 given=f"a change of its values while {name} was computed",
                 expected="parameters and buffers that only the optimizer changes, not the loss",
-                fix="for batch norm, use track_running_stats=False or use LayerNorm; put values that change from step"
-                " to"
-                " step into `batch`",
+                fix="for batch norm, use track_running_stats=False or use LayerNorm; put values that change from"
+                " step to step into `batch`",
             )
         if changed := _changed(batch_copy, batch):
             raise SpecError(
@@ -171,10 +153,6 @@ def _own_buffers(module: nn.Module) -> None:
     for owner in module.modules():
         for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
             setattr(owner, name, copies.setdefault(id(buffer), buffer.clone()))
-
-
-def _tensors(module: nn.Module) -> State:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _differs(subject: str, given: str) -> SpecError:
@@ -203,3 +181,47 @@ def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> boo
     """Returns whether two values are equal up to the tolerance plus a loss's rounding. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
+
+
+_STEPS = 3
+
+
+def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
+    """Trains a few steps in a pack and alone, and returns the largest relative difference of a tensor.
+
+    The difference is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its
+    place.
+    """
+    together = _trained(workload, trainings, device)
+    alone = [_trained(workload, [training], device) for training in trainings]
+    deviations = (
+        _relative(values[lane], tensors[name][0])
+        for lane, tensors in enumerate(alone)
+        for name, values in together.items()
+    )
+    return max(deviations, default=0.0)
+
+
+def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
+    """Describes in a sentence how much a training's bits depend on its place in the pack (`deviation_by_place`)."""
+    deviation = deviation_by_place(workload, trainings, device)
+    if deviation == 0.0:
+        return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"
+    return (
+        f"bits: after {_STEPS} steps a training alone differs from itself in a pack by up to {deviation:.1e} of a "
+        "tensor's size, because an operation rounds by the place in memory: see docs/trust.md"
+    )
+
+
+def _trained(workload: Workload[P], trainings: Sequence[Training[P]], device: str) -> dict[str, NDArray[np.float64]]:
+    pack = Pack(workload, trainings, device)
+    pack.advance(_STEPS)
+    _, state = pack.final_state(np.arange(len(trainings)))
+    return {name: value.double().numpy(force=True) for name, value in state.items() if value.is_floating_point()}
+
+
+def _relative(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
+    if not differs.any():
+        return 0.0
+    return float(np.abs(one - other)[differs].max() / max(np.abs(other).max(), np.finfo(float).tiny))

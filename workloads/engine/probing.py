@@ -1,22 +1,138 @@
-"""Computes what probes measure of a pack. Axes: L training of the pack, A active training, W lane."""
+"""Evaluates the losses of a pack: the training loss with its gradient, and what probes measure.
 
+Axes: L training of the pack, A active training, W lane, K lane evaluated, F training of a family, n place in a row or
+entry of a conserved quantity.
+"""
+
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import vmap
 
-from attnsweep.workloads.engine.conserved import ConservedQuantities
-from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Workload
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Workload
+from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import descent, numbers_of, over_lanes, to_numpy
 from attnsweep.workloads.engine.judging import least_losses
 from attnsweep.workloads.engine.lane_store import LaneStore
-from attnsweep.workloads.engine.layout import ROWS, prefixed, selected, under
-from attnsweep.workloads.engine.objective import Objective
-from attnsweep.workloads.engine.precision import measurable
-from attnsweep.workloads.engine.readings import descent, to_numpy
+from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, prefixed, selected, under
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.identities.identity import Conserved
+
+
+class Objective:
+    """The training loss of a pack, as a function that the optimizer minimizes.
+
+    Attributes:
+        n_evaluations: The number of evaluations so far.
+    """
+
+    def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
+        self._store, self._programs = store, programs
+        self._loss = over_lanes(store.problem.template, workload.loss)
+        self.n_evaluations = 0
+
+    def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+        """Returns the losses (K,) and gradients (K, n) of the given lanes. Implements the protocol `Evaluate`."""
+        self.n_evaluations += 1
+        store = self._store
+        buffers, batch = store.buffers, store.batch_at(step)
+        program = self.program_for(batch)
+        if program is not None:
+            loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
+            return loss, {ROWS: gradient}
+        if lanes is not None:
+            buffers, batch = selected(buffers, lanes), selected(batch, lanes)
+        leaf, dtype = parameters[ROWS].detach().requires_grad_(), store.lanes.loss_dtype
+        views = store.problem.layout.views(leaf.to(dtype))
+        loss, gradient = descent("loss", self._loss(views, in_type(buffers, dtype), in_type(batch, dtype)), leaf)
+        return loss.to(leaf.dtype), {ROWS: gradient}
+
+    def measured(self, step: int) -> Tensor:
+        """Computes the training loss (W,) on a step's batch without gradients, in the dtype in which probes measure."""
+        store = self._store
+        return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
+
+    def program_for(self, batch: Batch) -> GradientProgram | None:
+        """Returns the compiled program of loss and gradient for batches of this shape; `None` to use `vmap`."""
+        if self._programs is None:
+            return None
+        return self._programs.gradient_of(self._store, batch)
+
+
+_CHARGE = "charge_"
+
+
+class ConservedQuantities:
+    """Measures the conserved quantities that a pack's trainings declare, if `record_charges` is set.
+
+    All are computed in float64, whatever the type of the weights.
+    """
+
+    def __init__(self, workload: Workload[P], lanes: Lanes[P], parameters: State) -> None:
+        self._families: list[tuple[NDArray[np.int64], Sequence[Conserved], State]] = []
+        """For all trainings that declare the same quantities: their positions (F,), the quantities, and the values
+        (F, n) at the start by name."""
+        if lanes.shared.record_charges:
+            declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
+            # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
+            for family in (family for lane, family in enumerate(declared) if family and family not in declared[:lane]):
+                members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
+                self._families.append((members, family, _quantities(family, parameters, members)))
+
+    def measured(self, position: NDArray[np.int64], parameters: State) -> State:
+        """Computes the metrics (A,) `charge_<name>` and `<quantity>_drift`; NaN for trainings that declare none.
+
+        `charge_<name>` is the charge's largest entry in absolute value, and `<quantity>_drift` the largest change of an
+        entry since the start.
+        """
+        metrics: State = {}
+        for members, declared, start in self._families:
+            is_active = np.isin(members, position)
+            lanes = np.searchsorted(position, members[is_active])
+            if not lanes.size:
+                continue
+            for name, value_Fn in _quantities(declared, parameters, lanes).items():
+                start_Fn = start[name][_index(np.flatnonzero(is_active), value_Fn)]
+                largest = {name: value_Fn.abs().amax(1)} if name.startswith(_CHARGE) else {}
+                largest[f"{name}_drift"] = (value_Fn - start_Fn).abs().amax(1)
+                for metric, value_F in largest.items():
+                    values_A = metrics.setdefault(metric, value_F.new_full(position.shape, torch.nan))
+                    values_A[_index(lanes, value_F)] = value_F
+        return metrics
+
+
+def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
+    """Returns the conserved quantities that a training with these parameters declares."""
+    return tuple(identity for identity in workload.identities(parameters) if isinstance(identity, Conserved))
+
+
+def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
+    """Computes the declared quantities (F, n) of the trainings at positions `lanes`, by name."""
+
+    def of_one_training(weights: State) -> State:
+        entries: dict[str, list[Tensor]] = {}
+        for conserved in declared:
+            entries.setdefault(conserved.quantity, []).append(conserved.conserved(weights).flatten())
+        return {name: torch.cat(values) for name, values in entries.items()}
+
+    # A single lane is computed twice, side by side: for one lane PyTorch would use other kernels for products and sums,
+    # which round differently.
+    padded = lanes if lanes.size > 1 else lanes.repeat(2)
+    quantities: State = vmap(of_one_training)(
+        {name: value[_index(padded, value)].double() for name, value in parameters.items()}
+    )
+    return {name: value[: lanes.size] for name, value in quantities.items()}
+
+
+def _index(positions: NDArray[np.int64], like: Tensor) -> Tensor:
+    return torch.from_numpy(positions).to(like.device)
+
 
 _DESCENDED = "descended"
 """The prefix, in a probe's batch, of values that the optimizer has already computed."""
@@ -24,11 +140,6 @@ _DESCENDED = "descended"
 
 class Probing:
     """Measures the trainings of a pack at its probes.
-
-    Args:
-        workload: The problem.
-        store: The lanes, in their initial state.
-        objective: The pack's training loss.
 
     Attributes:
         levels: The reference levels (L,) by name.
@@ -54,7 +165,6 @@ class Probing:
         """Computes the metrics (A,) by name, at a step that all lanes have reached.
 
         Args:
-            step: The step.
             ends_lanes: Whether to end lanes whose loss is not finite or lower than possible (`least_losses`).
         """
         store, optimizer = self._store, self._store.optimizer

@@ -87,13 +87,7 @@ class CurvaturePairs:
 
     def state_dict(self) -> Mapping[str, Tensor]:
         """Returns the curvature pairs by name, without copying."""
-        return {
-            "s": self._s_CLn,
-            "y": self._y_CLn,
-            "rho": self._rho_CL,
-            "scale": self._scale_L,
-            "end": self._end_L,
-        }
+        return {"s": self._s_CLn, "y": self._y_CLn, "rho": self._rho_CL, "scale": self._scale_L, "end": self._end_L}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Replaces the curvature pairs by the given state, by reference."""

@@ -1,13 +1,15 @@
-"""The result of a trained pack. Axes: L lane, P probe."""
+"""The measurements of a pack: recorded while it trains, and its result. Axes: L lane, A active lane, P probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.contract import Evidence, HeadScores
+from attnsweep.workloads.engine.layout import prefixed, under
 
 T = TypeVar("T", bound=np.generic)
 
@@ -17,9 +19,7 @@ class HeadProbe:
     """The scores of attention heads at one probe, of the trainings that were active there.
 
     Attributes:
-        step: The step of the probe.
         lanes: (A,) the trainings' positions in the pack.
-        heads: The scores and roles of the heads.
     """
 
     step: int
@@ -81,3 +81,135 @@ class PackResult:
     def lane_steps(self) -> int:
         """The sum of all lanes' optimizer steps, a measure of the work done."""
         return int(self.n_steps.sum())
+
+
+_NEVER = -1
+
+
+class Record:
+    """The measurements of L trainings at P probes, and how far every training has come.
+
+    Args:
+        prune_at: (L,) the step at which a training is to be pruned, where already known; `None` elsewhere.
+
+    Attributes:
+        last_probe, diverged_step, pruned_step, n_steps: (L,) the fields of `PackResult`.
+        seconds: (L,) the trainings' shares of the wall time.
+    """
+
+    def __init__(
+        self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], prune_at: Sequence[int | None]
+    ) -> None:
+        n_lanes = len(prune_at)
+        self._steps = np.array(steps, dtype=np.int64)
+        self._levels = levels
+        self._metrics: dict[str, NDArray[np.float64]] = {}
+        self._heads: list[HeadProbe] = []
+        self.last_probe = np.zeros(n_lanes, dtype=np.int64)
+        self.diverged_step = np.full(n_lanes, _NEVER, dtype=np.int64)
+        self.pruned_step = np.array([_NEVER if step is None else step for step in prune_at], dtype=np.int64)
+        self.n_steps = np.zeros(n_lanes, dtype=np.int64)
+        self.seconds = np.zeros(n_lanes)
+
+    def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
+        """Records the metrics (A,) by name of the lanes (A,) at a probe. Non-finite values are recorded as NaN."""
+        for name, values_A in metrics.items():
+            table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
+            table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
+
+    def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
+        """Records the scores of attention heads of the lanes (A,) at a probe."""
+        self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
+
+    def add_progress(
+        self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
+    ) -> None:
+        """Records, at a probe, how many steps each of the lanes (A,) has taken and whether its loss is finite."""
+        self.last_probe[lanes[is_finite]] = probe
+        self.n_steps[lanes] = n_steps
+        self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
+
+    def prune(self, lanes: NDArray[np.int64], step: int) -> None:
+        """Records that the lanes (A,) are pruned at this step, except for those that were pruned earlier."""
+        new = lanes[self.pruned_step[lanes] == _NEVER]
+        self.pruned_step[new] = step
+
+    def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
+        """Returns whether the lanes (A,) are pruned at this step or were pruned earlier, (A,) bool."""
+        pruned_step = self.pruned_step[lanes]
+        return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
+
+    def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
+        """Returns the measurements of the given lanes (A,) at the given probes."""
+        return Evidence(
+            steps=self._steps[probes],
+            metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},
+            levels={name: values[lanes] for name, values in self._levels.items()},
+        )
+
+    def result(self) -> PackResult:
+        return PackResult(
+            evidence=self.evidence(np.arange(self.n_steps.size), np.arange(self._steps.size)),
+            last_probe=self.last_probe,
+            diverged_step=self.diverged_step,
+            pruned_step=self.pruned_step,
+            n_steps=self.n_steps,
+            train_seconds=self.seconds,
+            heads=tuple(self._heads),
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Returns all measurements as arrays by name, for `restore`."""
+        return {
+            "last_probe": self.last_probe,
+            "diverged_step": self.diverged_step,
+            "pruned_step": self.pruned_step,
+            "n_steps": self.n_steps,
+            "seconds": self.seconds,
+            **prefixed("metrics", self._metrics),
+            **prefixed("heads", _joined(self._heads)),
+        }
+
+    def restore(self, arrays: Checkpoint, step: int) -> None:
+        """Loads the result of `arrays` of another record of these trainings, whose last probe was at `step`.
+
+        Trainings that this record is to prune, and that were not pruned in the other record, are pruned at `step` at
+        the earliest.
+        """
+        due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
+        for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds"):
+            setattr(self, name, arrays[name].copy())
+        self.pruned_step = np.where(self.pruned_step == _NEVER, due, self.pruned_step)
+        self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}
+        self._heads = _parted(under("heads", arrays))
+
+
+def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
+    """Joins the head scores of all probes into arrays by name; empty if there are none."""
+    if not probes:
+        return {}
+    scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}
+    return {
+        "step": np.array([probe.step for probe in probes]),
+        "n_lanes": np.array([probe.lanes.size for probe in probes]),
+        "lanes": np.concatenate([probe.lanes for probe in probes]),
+        "role": np.concatenate([probe.heads.role for probe in probes]).astype(np.str_),
+        **prefixed("scores", scores),
+    }
+
+
+def _parted(joined: Checkpoint) -> list[HeadProbe]:
+    if not joined:
+        return []
+    ends = np.cumsum(joined["n_lanes"])
+    return [
+        HeadProbe(
+            step=int(step),
+            lanes=joined["lanes"][end - n : end],
+            heads=HeadScores(
+                scores={name: values[end - n : end] for name, values in under("scores", joined).items()},
+                role=joined["role"][end - n : end],
+            ),
+        )
+        for step, n, end in zip(joined["step"], joined["n_lanes"], ends, strict=True)
+    ]

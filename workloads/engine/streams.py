@@ -1,7 +1,8 @@
-"""Random numbers as a function of (training seed, stream name, step, index).
+"""Random numbers as a function of (training seed, stream name, step, index), by the generator Philox4x32-10.
 
 Streams have no state: a training draws the same values in any pack, lane, process or device, and after a resume. A
-longer draw begins with the values of a shorter one. Axes: L lane.
+longer draw begins with the values of a shorter one. A word is a 32-bit value in an int64 tensor, because PyTorch has no
+arithmetic on unsigned 32-bit integers. Axes: L lane.
 """
 
 import hashlib
@@ -11,9 +12,36 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.philox import Words, philox_4x32
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
+_ROUNDS = 10
 _MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
+    """Computes four random 32-bit words from a counter and a key, elementwise.
+
+    Returns:
+        Four tensors of words, of the broadcast shape.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiply(c0, _MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return c0, c1, c2, c3
+
+
+def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
+    # The 64-bit product may overflow into the sign bit. Shifting and masking still extract the right bits.
+    product = word * constant
+    return (product >> 32) & _MASK, product & _MASK
+
+
 _BITS = 32
 _TWO_TO_MINUS_53 = 2.0**-53
 
@@ -50,8 +78,6 @@ class Streams:
         """Draws float64 values in [0, 1) with 53 random bits, (L, *shape).
 
         Args:
-            name: The name of the stream.
-            shape: The shape of the values of one training.
             step: The step, or another count, that identifies the draw within the stream.
             used_from: The first training step that uses the values, where `step` counts something else, such as passes.
         """
@@ -100,9 +126,7 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws four random words per block. Blocks are the result's last axis; `steps` and `seeds` broadcast with
-        it.
-        """
+        """Draws four random words per block. Blocks are the last axis; `steps` and `seeds` broadcast with them."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))

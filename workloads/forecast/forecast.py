@@ -7,6 +7,7 @@ Axes: S seed, G value of init_sigma.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +15,81 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.forecast.escapes import escape_times
-from attnsweep.workloads.forecast.orders import Order, norm_threshold, orders, start_order
+from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL
+from attnsweep.workloads.engine.contract import Evidence, Training, Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.forecast.orders import NotAScaleFamilyError, Order, norm_threshold, orders, start_order
 from attnsweep.workloads.forecast.prediction import predicted_escapes
-from attnsweep.workloads.forecast.start import NotAScaleFamilyError
 from attnsweep.workloads.parameters import TrainingParameters
+
+_FIRST_HORIZON = 256
+_SPACING = 1.02
+"""The ratio of the steps of two adjacent probes, once they are more than one step apart: how exact a time is."""
+_ZERO = "zero"
+
+
+def escape_times(
+    workload: Workload[Any],
+    parameters: TrainingParameters,
+    sigmas: Sequence[float | None],
+    seeds: Sequence[int],
+    most_steps: int,
+    seconds: float = math.inf,
+) -> NDArray[np.float64]:
+    """Returns the step at which each training leaves the plateau of its start, (G, S).
+
+    The step is infinite for a training that does not leave within `most_steps`, and NaN for one that had not left when
+    the time was up. A training has left at the first probe whose `eval_loss` is more than 1% below the reference level
+    `zero`, or below its own loss at step 0 if that is smaller or the workload has no such level. All trainings that
+    have not left are trained again for twice as many steps, so a training costs little more than twice the steps it
+    needs.
+    """
+    trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
+    times, started = np.full(len(trainings), np.inf), time.process_time()
+    waiting, horizon = np.arange(len(trainings)), min(_FIRST_HORIZON, most_steps)
+    if depends_on_its_end(parameters):
+        horizon = most_steps = parameters.n_steps
+    while True:
+        times[waiting] = _left(_probed(workload, [trainings[lane] for lane in waiting], horizon))
+        waiting = waiting[~np.isfinite(times[waiting])]
+        if waiting.size == 0 or horizon == most_steps:
+            return times.reshape(len(sigmas), len(seeds))
+        if time.process_time() - started > seconds:
+            times[waiting] = np.nan
+            return times.reshape(len(sigmas), len(seeds))
+        horizon = min(2 * horizon, most_steps)
+
+
+def depends_on_its_end(parameters: TrainingParameters) -> bool:
+    """Returns whether `n_steps` changes the first steps too, as a learning-rate schedule does."""
+    if parameters.learning_rate_schedule != "constant":
+        return True
+    try:
+        replace(parameters, n_steps=_FIRST_HORIZON)
+    except UserError:
+        return True
+    return False
+
+
+def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
+    """Trains for `horizon` steps and returns the measurements at probes that are at most 2% of the step apart."""
+    if trainings[0].parameters.n_steps != horizon:
+        trainings = [
+            replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
+        ]
+    n_probes = int(np.log(horizon) / np.log(_SPACING)) + 2
+    probes = np.unique(np.geomspace(1, horizon, n_probes).round().astype(np.int64))
+    return Pack(workload, trainings, extra_probe_steps=probes.tolist()).train_to_end().evidence
+
+
+def _left(evidence: Evidence) -> NDArray[np.float64]:
+    """Returns the first probed step at which each loss is below the start's level, (L,); infinite if there is none."""
+    loss = evidence.metrics["eval_loss"]
+    start = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
+    below = np.nan_to_num(loss, nan=np.inf) < (start - AT_LEVEL * np.abs(start))[:, None]
+    return np.where(below.any(1), evidence.steps[below.argmax(1)].astype(np.float64), np.inf)
+
 
 _RATIO = 3.0
 _SAME_ORDER = 0.02
@@ -43,7 +113,6 @@ class Escape:
         is_measured: Whether pilots were trained at this value; otherwise the times follow from a law.
         times: (S,) steps to leave the start; infinite for trainings that stay longer than any pilot trained, NaN for
             trainings left out because their pilots took too long.
-        n_steps: The steps of a training in the sweep.
     """
 
     init_sigma: float | None
@@ -62,9 +131,7 @@ class Escape:
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """Returns the step by which the fraction `share` of trainings has left; `None` if that is longer than any pilot
-        trained.
-        """
+        """Returns the step by which the fraction `share` has left; `None` if that is longer than any pilot trained."""
         steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return steps if math.isfinite(steps) else None
 
@@ -77,7 +144,6 @@ class EscapeForecast:
         orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.
         law: How times depend on init_sigma, or why no law is used, in words.
         threshold: The value of init_sigma at which LayerNorms change the orders; `None` if there is none.
-        escapes: One for each value of init_sigma, in the order given.
     """
 
     orders: tuple[Order, ...]
@@ -87,19 +153,9 @@ class EscapeForecast:
 
 
 def forecast_escapes(
-    workload: Workload[Any],
-    parameters: TrainingParameters,
-    sigmas: Sequence[float | None],
-    seeds: Sequence[int],
+    workload: Workload[Any], parameters: TrainingParameters, sigmas: Sequence[float | None], seeds: Sequence[int]
 ) -> EscapeForecast:
-    """Forecasts when trainings leave their start: measures the order of the gradient, trains pilots, and extrapolates.
-
-    Args:
-        workload: Any workload.
-        parameters: The parameters of the trainings; `init_sigma` is replaced.
-        sigmas: G values of init_sigma; `None` is the framework's default.
-        seeds: S seeds of the pilots.
-    """
+    """Forecasts when trainings leave their start: measures the gradient's order, trains pilots, and extrapolates."""
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     measured_orders: tuple[Order, ...] = ()
     pilots: tuple[float, float] | None = None
@@ -183,9 +239,7 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order (power of init_sigma) for which a law holds, and the law in words; else `None` and the
-    reason.
-    """
+    """Returns the order (power of init_sigma) of the law, and the law in words; or `None`, and why there is no law."""
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"

@@ -5,16 +5,109 @@ A parameter here is a tensor of the module. Axes: S seed.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.construction import starting_state
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.layout import Layout, in_type
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.forecast.start import RATIO, Start, in_float64, scale_with_sigma
 from attnsweep.workloads.parameters import TrainingParameters
+
+RATIO = 3.0
+"""The ratio of the two values of init_sigma at which the starts of a training are compared."""
+_ROUNDING = 1e-12
+"""Two draws are the same if their relative difference is at most this."""
+
+
+class NotAScaleFamilyError(Exception):
+    """Raised if the starts at two values of init_sigma are not one draw at two scales. The message says why."""
+
+
+def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
+    return replace(training, parameters=replace(training.parameters, dtype="float64", float32_state=False, **changed))
+
+
+class Start:
+    """The weights from which L trainings start, and the loss of their first step as a function of the weights.
+
+    Args:
+        buffers: The buffers of the trainings, (L, ...) by name, if they are known; other tensors in it are ignored. By
+            default the workload draws them.
+
+    Attributes:
+        weights: (L, ...) by name, the weights at the start.
+        is_exact: Whether the second step has the same batch as the first, so that the loss is the same at each step.
+    """
+
+    def __init__(
+        self, workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
+    ) -> None:
+        lanes = Lanes(trainings, torch.device("cpu"))
+        self.weights, drawn, template = starting_state(workload, lanes)
+        # `buffers` may be the state of an ended training. That state also contains weights, which are ignored because
+        # they are not the weights at the start.
+        self._buffers = drawn | {
+            name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
+        }
+        self._loss = over_lanes(template, workload.loss)
+        self._layout = Layout(self.weights)
+        (self._batch, *_) = workload.batches(lanes, range(1))
+        (second, *_) = workload.batches(lanes, range(1, 2))
+        self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
+
+    def moved_to(self, weights: State) -> Self:
+        """Returns a copy of this start with the same first loss but other weights, (L, ...) by name."""
+        moved = copy(self)
+        moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
+        return moved
+
+    @property
+    def rows(self) -> Tensor:
+        return self._layout.rows(self.weights)
+
+    def scaled(self, names: Sequence[str], factor: float) -> Tensor:
+        """Returns all weights at the start, (L, n); those listed in `names` are multiplied by `factor`."""
+        return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
+
+    def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the first step's losses (L,) and gradients (L, n) at the weights `rows` (L, n)."""
+        leaf = rows.detach().requires_grad_()
+        loss = self._loss(self._layout.views(leaf), self._buffers, self._batch)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
+        return loss.detach(), gradient
+
+    def gradients(self) -> State:
+        return self._layout.views(self.descent(self.rows)[1])
+
+
+def scale_with_sigma(large: State, small: State) -> list[str]:
+    """Returns the names of the weights whose start is proportional to init_sigma.
+
+    The other weights start the same at each value of init_sigma.
+
+    Args:
+        large, small: (L, ...) by name, the weights at the start for one value of init_sigma, and for a third of it.
+
+    Raises:
+        NotAScaleFamilyError: If a weight is neither in proportion nor the same, or if none is in proportion.
+    """
+    names = []
+    for name, value in large.items():
+        if torch.equal(value, small[name]):
+            continue
+        if not torch.allclose(value, RATIO * small[name], rtol=_ROUNDING, atol=0.0):
+            raise NotAScaleFamilyError(f"the initial values of parameter {name} are not proportional to init_sigma")
+        names.append(name)
+    if not names:
+        raise NotAScaleFamilyError("no parameter has initial values that are proportional to init_sigma")
+    return names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +115,6 @@ class Order:
     """The order of a gradient at the start with respect to one parameter: its power of init_sigma.
 
     Attributes:
-        parameter: The name of the parameter.
         order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3; `None` where all gradients are 0.
         low, high: The smallest and the largest p of a seed.
     """
@@ -37,12 +129,6 @@ def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
     """Measures the order (power of init_sigma) of each parameter's gradient between sigma and sigma / 3, in float64.
-
-    Args:
-        workload: A workload whose trainings start from `init_sigma` times a normal draw.
-        parameters: The parameters of the trainings; `init_sigma` is replaced.
-        sigma: The larger value of init_sigma, above 0.
-        seeds: S seeds. The order of a seed does not depend on the others.
 
     Raises:
         NotAScaleFamilyError: If `init_sigma` does not scale what is drawn.
@@ -89,8 +175,5 @@ def order_of(name: str, large: Tensor, small: Tensor) -> Order:
         return Order(parameter=name, order=None)
     order_S = (above / below)[has_gradient].log() / math.log(RATIO)
     return Order(
-        parameter=name,
-        order=float(order_S.quantile(0.5)),
-        low=float(order_S.min()),
-        high=float(order_S.max()),
+        parameter=name, order=float(order_S.quantile(0.5)), low=float(order_S.min()), high=float(order_S.max())
     )

@@ -4,7 +4,7 @@ Axes: L lane, n weight, m node.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,140 @@ from torch import Tensor
 from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.forecast.flow import times_until
-from attnsweep.workloads.forecast.linear import spectrum, steps_until
-from attnsweep.workloads.forecast.start import RATIO, Start, in_float64, scale_with_sigma
+from attnsweep.workloads.forecast.orders import RATIO, Start, in_float64, scale_with_sigma
 from attnsweep.workloads.parameters import TrainingParameters
+
+_STRIDE = 0.5
+"""The length of a stride times the relative rate at which the gradient changes."""
+_MOST_STEPS = 100
+_NUDGE = 1e-3
+_LONGER = 3.0
+"""The largest ratio of two strides in a row."""
+
+Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
+    """Returns the time at which gradient flow from `rows` (L, n) takes each loss below a level, (L,).
+
+    The time is infinite if 100 strides (time steps) do not suffice. A stride is a step of Runge and Kutta's
+    fourth-order method, over which the gradient changes by about half. So the gradient grows tenfold in about five
+    strides, however long that takes.
+
+    Args:
+        descent: Returns losses (L,) and gradients (L, n) at weights (L, n).
+        rows: (L, n) the weights at the start.
+        held: (L,) the loss from which a fall is measured.
+        level: (L,) the level to fall below, which is below `held`.
+    """
+    loss, gradient = descent(rows)
+    nudge = _NUDGE * rows.norm(dim=1) / gradient.norm(dim=1)
+    stride = _STRIDE / _rate(gradient, descent(rows - nudge[:, None] * gradient)[1], nudge)
+    time, times = torch.zeros_like(loss), torch.full_like(loss, torch.inf)
+    for _ in range(_MOST_STEPS):
+        rows = _stride(descent, rows, gradient, stride)
+        old_loss, old_gradient = loss, gradient
+        loss, gradient = descent(rows)
+        has_fallen = (loss < level) & times.isinf()
+        times = torch.where(has_fallen, time + stride * _part(held - old_loss, held - level, held - loss), times)
+        if times.isfinite().all():
+            break
+        time = time + stride
+        next_stride = _STRIDE / _rate(old_gradient, gradient, stride)
+        stride = next_stride.clamp(stride / _LONGER, stride * _LONGER)
+    return times.numpy()
+
+
+def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) -> Tensor:
+    step = stride[:, None]
+    second = descent(rows - step / 2 * gradient)[1]
+    third = descent(rows - step / 2 * second)[1]
+    fourth = descent(rows - step * third)[1]
+    moved: Tensor = step / 6 * (gradient + 2 * second + 2 * third + fourth)
+    return rows - moved
+
+
+def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
+    """Returns the relative change of the gradient per unit of time along the flow, (L,)."""
+    rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
+    return rate
+
+
+def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
+    """Returns the fraction, in 0..1, of an integration step after which the loss has fallen by `at`, (L,).
+
+    The falls before and after the stride are given. Between them the fall is taken to grow exponentially, or linearly
+    where it was not positive before.
+    """
+    exponential = torch.log(at / before) / torch.log(after / before)
+    part: Tensor = torch.where(before > 0, exponential, at / after)
+    return part.clamp(0.0, 1.0)
+
+
+_MOST_NODES = 12
+_NOTHING = 1e-6
+"""A residual that is smaller than this, relative to H, is rounding or the nonlinear part of the gradient."""
+_LONGEST = 2.0**40
+
+
+def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns nodes (L, m) and weights (L, m) of Gauss quadrature for the spectrum of the Hessian H along a direction.
+
+    `product` multiplies vectors (L, n) by H; `delta` (L, n) are the directions. The nodes approximate eigenvalues of H.
+    The weights are the squared components of the direction, and sum to 1. Lanczos' method makes the rule from m
+    products. The rule is exact once m is the number of different eigenvalues in whose eigenspaces delta has a
+    component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
+    """
+    basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
+    matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
+    for node in range(_MOST_NODES):
+        image = product(basis[-1])
+        matrix[:, node, node] = (image * basis[-1]).sum(1)
+        size = size.maximum(image.norm(dim=1))
+        # Each vector is projected out twice, because the rounding error of one pass is not small compared with a short
+        # residual.
+        for vector in (*basis, *basis):
+            image = image - (image * vector).sum(1, keepdim=True) * vector
+        length = image.norm(dim=1)
+        continues = length > _NOTHING * size
+        if node + 1 == _MOST_NODES or not continues.any():
+            break
+        matrix[:, node, node + 1] = matrix[:, node + 1, node] = length.where(continues, 0.0)
+        basis.append(torch.where(continues[:, None], image / length[:, None], 0.0))
+    nodes, vectors = torch.linalg.eigh(matrix)
+    return nodes.numpy(), (vectors[:, 0] ** 2).numpy()
+
+
+def steps_until(
+    fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the first step t at which a quadratic loss has changed by -fall or less, (L,); infinite if there is none.
+
+    With the learning rate eta and the weight decay c, gradient descent changes the loss of a start at the distance
+    delta from the origin, in t steps, to 1/2 delta^t H (1 - eta (H + c))^2t delta, which is a sum over the eigenvalues
+    of H: sum_m weights curvature growth^2t / 2.
+
+    Args:
+        fall: (L,) by how much the loss has to fall, above 0.
+        curvature: (L, m) the eigenvalues of H.
+        growth: (L, m) the factor by which one step multiplies the component of delta along each eigenvector; its
+            absolute value is at most 1 where the curvature is positive.
+        weights: (L, m) the squared length of each component.
+    """
+
+    def has_fallen(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            parts = weights * curvature * np.abs(growth) ** (2 * steps[:, None])
+        return np.asarray(np.nan_to_num(parts, nan=0.0, neginf=-np.inf).sum(1) / 2 <= -fall)
+
+    low, high = np.zeros_like(fall), np.full_like(fall, _LONGEST)
+    falls = has_fallen(high)
+    while (high - low).max() > 1:
+        middle = np.floor((low + high) / 2)
+        fallen = has_fallen(middle)
+        low, high = np.where(fallen, low, middle), np.where(fallen, middle, high)
+    return np.where(falls, np.where(has_fallen(low), low, high), np.inf)
+
 
 _SAME_ORDER = 0.1
 """The largest difference between an order and a whole number at which a law is used."""
@@ -43,8 +173,6 @@ def predicted_escapes(
     on the training's parameters and seed alone.
 
     Args:
-        workload: The problem.
-        trainings: The trainings, of one shape.
         buffers: The buffers of the trainings, (L, ...) by name, if they are known.
         weights: Weights (L, ...) by name that replace the start's, such as the weights after some steps. The law then
             begins at these weights, and steps are counted from there; the loss must still fall below the start's loss.

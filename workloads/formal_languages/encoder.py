@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import ATTENTION_SCALES, attended, logit_scale
 from attnsweep.workloads.engine.initialization import StartingLaw
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
+from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.languages import N_SYMBOLS, Tokens
 

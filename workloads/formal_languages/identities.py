@@ -24,7 +24,7 @@ from attnsweep.workloads.identities import (
     norm_gain,
     relu_neurons,
 )
-from attnsweep.workloads.identities.layers import attention_layer, outputs
+from attnsweep.workloads.identities.groups import attention_layer, outputs
 
 
 def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles.token_heads import score_patterns
+from attnsweep.workloads.diagnostics.roles.scores import score_patterns
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.gpt.model import GPT

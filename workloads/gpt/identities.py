@@ -25,7 +25,7 @@ from attnsweep.workloads.identities import (
     relu_neurons,
     rescaling,
 )
-from attnsweep.workloads.identities.layers import Layer, attention_layer, merged_keys, norm_before
+from attnsweep.workloads.identities.groups import Layer, attention_layer, merged_keys, norm_before
 
 _WRITES = ("attention.out", "ffn.second")
 """The layers of a block that write to the residual stream."""

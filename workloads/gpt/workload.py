@@ -11,7 +11,7 @@ from torch.nn.functional import log_softmax
 
 from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.diagnostics.outcomes import OVERFIT_SHARE, is_overfit
-from attnsweep.workloads.diagnostics.roles import PATTERN_SCORE_NAMES
+from attnsweep.workloads.diagnostics.roles.scores import PATTERN_SCORE_NAMES
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters

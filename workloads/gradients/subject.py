@@ -1,7 +1,7 @@
 """The trainings whose gradients are checked, with weights, data and plain modules in float64. Axes: L lane."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.construction import starting_state, tensors_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.identities.identity import Point
 
 _VECTOR_SIGMA = 0.3
@@ -24,18 +24,9 @@ _STEP = 1e-4
 _SOME_EVALUATIONS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Subject:
-    """Trainings of one shape at given weights, whose gradients are to be checked.
-
-    Attributes:
-        workload: The problem.
-        where: A description of the weights.
-        lanes: The L trainings.
-        template: The module of one training.
-        weights, buffers: Tensors (L, ...) by name.
-        batch: The batch (L, ...) of the first step, by name.
-    """
+    """Trainings of one shape at given weights, whose gradients are to be checked."""
 
     workload: Workload[Any]
     where: str
@@ -57,7 +48,7 @@ class Subject:
         """Computes one training alone: the plain module, and the gradients that autograd computes without an engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
-            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            tensors = tensors_of(module)
             for name, values in (self.weights | self.buffers).items():
                 tensors[name].copy_(values[lane])
         batch = {name: value[lane] for name, value in self.batch.items()}
@@ -95,7 +86,7 @@ class Subject:
             for name, value in module.named_parameters():
                 value.copy_(weights[name])
         change = {name: (moved[name] - gradients[name]) / _STEP for name in gradients}
-        return _norm(gradients) + _norm(change)
+        return norm(gradients) + norm(change)
 
 
 def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
@@ -107,8 +98,9 @@ def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]
     built = {name: value.detach() for name, value in template.named_parameters()}
     drawn = {}
     for name, value in weights.items():
-        noise = lanes.streams.normal(f"gradients/{name}", tuple(value.shape[1:]))
-        drawn[name] = built[name] + _sigma(tuple(value.shape[1:])) * noise
+        shape = tuple(value.shape[1:])
+        sigma = math.sqrt(2.0 / (shape[-2] + shape[-1])) if len(shape) >= 2 else _VECTOR_SIGMA
+        drawn[name] = built[name] + sigma * lanes.streams.normal(f"gradients/{name}", shape)
     return _subject(workload, "random weights", lanes, template, drawn, buffers)
 
 
@@ -145,20 +137,9 @@ def _subject(
     workload: Workload[Any], where: str, lanes: Lanes[Any], template: nn.Module, weights: State, buffers: State
 ) -> Subject:
     (batch, *_) = workload.batches(lanes, range(1))
-    return Subject(
-        workload=workload,
-        where=where,
-        lanes=lanes,
-        template=template,
-        weights=weights,
-        buffers=buffers,
-        batch=batch,
-    )
+    return Subject(workload, where, lanes, template, weights, buffers, batch)
 
 
-def _sigma(shape: tuple[int, ...]) -> float:
-    return math.sqrt(2.0 / (shape[-2] + shape[-1])) if len(shape) >= 2 else _VECTOR_SIGMA
-
-
-def _norm(state: State) -> float:
+def norm(state: Mapping[str, Tensor]) -> float:
+    """Returns the Euclidean norm over all tensors together."""
     return math.hypot(*(value.norm().item() for value in state.values()))

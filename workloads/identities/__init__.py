@@ -4,9 +4,17 @@ A `Workload` returns them from `identities`. `attnsweep check-gradients` verifie
 flow conserves follow from them. Needs torch alone. docs/gradients.md has the derivations.
 """
 
-from attnsweep.workloads.identities.attention_rows import AttentionRows
-from attnsweep.workloads.identities.closed_form import ClosedForm
-from attnsweep.workloads.identities.flat import EqualSums, Flat, KeyBias, NoGradient, RowSums
+from attnsweep.workloads.identities.equations import (
+    AttentionRows,
+    ClosedForm,
+    EqualSums,
+    Flat,
+    KeyBias,
+    NoGradient,
+    Reader,
+    RedundantBias,
+    RowSums,
+)
 from attnsweep.workloads.identities.groups import (
     Group,
     low_rank,
@@ -16,9 +24,7 @@ from attnsweep.workloads.identities.groups import (
     rescaling,
     values_and_output,
 )
-from attnsweep.workloads.identities.identity import Conserved, Error, Identity, Point
-from attnsweep.workloads.identities.parts import Part
-from attnsweep.workloads.identities.redundant import Reader, RedundantBias
+from attnsweep.workloads.identities.identity import Conserved, Error, Identity, Part, Point
 
 __all__ = (
     "AttentionRows",

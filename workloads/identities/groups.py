@@ -6,15 +6,24 @@ the charge left^t left - right^t right is constant under gradient flow, and one 
 rate eta changes it by exactly eta^2 (d(left)^t d(left) - d(right)^t d(right)). Source: docs/gradients.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.identities.identity import Conserved, Error, Point, largest
-from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
+from attnsweep.workloads.identities.equations import KeyBias, Reader, RedundantBias
+from attnsweep.workloads.identities.identity import (
+    Conserved,
+    Error,
+    Identity,
+    Part,
+    Point,
+    largest,
+    parameters_of,
+    stacked,
+)
 
 Kind = Literal["qk", "vo", "neurons", "low_rank", "norm_gain", "scale"]
 
@@ -33,8 +42,6 @@ class Group(Conserved):
     """A gauge group: changes of the weights that leave the loss unchanged. This module's functions make the usual ones.
 
     Attributes:
-        name: The matrices, for messages.
-        kind: The kind of group, after which the charge is named.
         left, right: The parts that make the matrices left and right, one below the other, all with r columns. A bias is
             a row on the side of its weight. If `right` is empty, the loss does not depend on the scale of `left`.
         diagonal: Whether S must be diagonal with positive entries, because a nonlinearity acts on every column.
@@ -88,7 +95,6 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
     """Makes the group of the query and key weights of one head: logits depend on their product only.
 
     Args:
-        name: The head, such as `block 0, head 1`.
         query, key: The weight (inputs, r) and, if there is one, the bias (r,).
     """
     return Group(name=f"queries and keys of {name}", kind="qk", left=query, right=key)
@@ -98,7 +104,6 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
     """Makes the group of one head's value weights and the rows of the output projection that read them.
 
     Args:
-        name: The head, such as `block 0, head 1`.
         value: The values' weight (inputs, r) and, if there is one, their bias (r,).
         output: The head's rows of the output projection, (r, outputs).
     """
@@ -111,7 +116,6 @@ def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
     It does not hold for GELU.
 
     Args:
-        name: The two layers, such as `block 0`.
         first: The first layer's weight (inputs, r) and, if there is one, its bias (r,).
         second: The second layer's weight (r, outputs).
     """
@@ -122,7 +126,6 @@ def low_rank(name: str, down: Part, up: Part) -> Group:
     """Makes the group of the two factors of a low-rank update: x down up is all that the loss depends on.
 
     Args:
-        name: The layer.
         down: The first factor (inputs, r).
         up: The second factor (r, outputs).
     """
@@ -133,7 +136,6 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
     """Makes the group of a norm's gain and bias and the weights that read the norm, separately for each feature.
 
     Args:
-        name: The norm.
         gain_and_bias: Gain (r,) and bias (r,).
         readers: All weights (r, outputs) that read the norm.
     """
@@ -145,9 +147,61 @@ def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Gr
     """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by it changes nothing.
 
     Args:
-        name: The layer that has these parts, for messages.
         left: Parts of any shape.
         right: Parts of any shape; empty if the loss does not depend on the scale of `left` at all.
     """
     columns = [tuple(part.column for part in parts) for parts in (left, right)]
     return Group(name=f"scale of {name}", kind="scale", left=columns[0], right=columns[1])
+
+
+Layer = tuple[Part, Part]
+"""A linear layer's weight (inputs, outputs) and bias."""
+
+
+def attention_layer(
+    name: str, n_heads: int, widths: tuple[int, int], *, query: Layer, key: Layer | None, value: Layer, out: Layer
+) -> Iterator[Identity]:
+    """Yields the identities of a softmax attention layer that concatenates its heads.
+
+    Args:
+        query, key, value, out: The linear layers; `key` is `None` if the tokens themselves are the keys.
+    """
+    if key is not None:
+        yield KeyBias(name=name, key=key[1], query=query[1])
+    yield RedundantBias(name=f"the values' bias of {name}", bias=value[1], readers=(Reader(out[1], out[0]),))
+    C, E = widths
+    for head in range(n_heads):
+        query_channels, value_channels = slice(head * C, (head + 1) * C), slice(head * E, (head + 1) * E)
+        if key is not None:
+            yield queries_and_keys(f"{name}, head {head}", outputs(query, query_channels), outputs(key, query_channels))
+        yield values_and_output(f"{name}, head {head}", outputs(value, value_channels), out[0][value_channels])
+
+
+def norm_before(
+    name: str, gain_and_bias: Layer, layers: Sequence[Layer], keys: Sequence[Part] = ()
+) -> Iterator[Identity]:
+    """Yields the identities of a norm whose output only the given layers read.
+
+    Args:
+        gain_and_bias: The norm's parameters, gain (D,) and bias (D,).
+        keys: The result of `merged_keys`, if the norm's output is also used as keys.
+    """
+    yield norm_gain(name, gain_and_bias, (*(weight for weight, _ in layers), *keys))
+    readers = tuple(Reader(bias, weight) for weight, bias in layers)
+    yield RedundantBias(name=f"the bias of {name}", bias=gain_and_bias[1], readers=readers)
+
+
+def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
+    """Returns the parts of the query layer that multiply the keys, if the keys are the output of a norm itself.
+
+    Their rows are the channels of the key.
+    """
+    heads = [slice(head * d_model, (head + 1) * d_model) for head in range(n_heads)]
+    weight, bias = query
+    return [part for head in heads for part in (weight[:, head].T, bias[head].column)]
+
+
+def outputs(layer: Layer, channels: slice) -> Layer:
+    """Selects some outputs of a layer: columns of its weight and entries of its bias."""
+    weight, bias = layer
+    return weight[:, channels], bias[channels]

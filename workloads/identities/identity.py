@@ -1,10 +1,84 @@
-"""The base classes of identities, and the point at which one is verified."""
+"""The base classes of identities, the point at which one is verified, and parts of parameters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from attnsweep.workloads.errors import SpecError, did_you_mean
+
+_TRANSPOSE, _COLUMN, _ROW = "transpose", "column", "row"
+_SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    _TRANSPOSE: lambda value: value.mT,
+    _COLUMN: lambda value: value.reshape(-1, 1),
+    _ROW: lambda value: value.reshape(1, -1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A parameter or a piece of one, such as `Part("attention.in_weight")[:, 8:16].T`.
+
+    A part selects the same piece from weights, gradients or momenta.
+
+    Attributes:
+        parameter: The parameter's name in the module of one training.
+        steps: The indices and reshapes that cut out the piece, in order.
+    """
+
+    parameter: str
+    steps: tuple[Any, ...] = ()
+
+    def __getitem__(self, index: Any) -> "Part":
+        """Selects a piece by an index, like indexing a tensor."""
+        return replace(self, steps=(*self.steps, index))
+
+    @property
+    def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
+        """The transposed piece."""
+        return replace(self, steps=(*self.steps, _TRANSPOSE))
+
+    @property
+    def column(self) -> "Part":
+        """All entries of the piece as a matrix with one column."""
+        return replace(self, steps=(*self.steps, _COLUMN))
+
+    @property
+    def row(self) -> "Part":
+        """All entries of the piece as a matrix with one row."""
+        return replace(self, steps=(*self.steps, _ROW))
+
+    def of(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Selects the piece's numbers from one training's weights, or from tensors of the same names and shapes.
+
+        Raises:
+            SpecError: If there is no parameter of this name.
+        """
+        if self.parameter not in state:
+            parameters = ", ".join(state)
+            raise SpecError(
+                "identities",
+                given=f'Part("{self.parameter}")',
+                expected=f"the name of a parameter of the module: {parameters}",
+                fix=did_you_mean(self.parameter, state, otherwise="correct the parameter's name"),
+            )
+        value = state[self.parameter]
+        for step in self.steps:
+            value = _SHAPED[step](value) if isinstance(step, str) else value[step]
+        return value
+
+
+def stacked(parts: Sequence[Part], state: Mapping[str, Tensor]) -> Tensor:
+    """Stacks pieces of parameters vertically, (rows, columns). A vector counts as one row."""
+    return torch.cat([torch.atleast_2d(part.of(state)) for part in parts])
+
+
+def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
+    """Returns the names of the parameters to which the pieces belong, each once."""
+    return tuple(dict.fromkeys(part.parameter for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,10 +86,7 @@ class Point:
     """One training at given weights, with the gradients there, at which identities are verified.
 
     Attributes:
-        module: The plain module of one training, with these weights.
         batch: The data of the loss, without a lane axis; empty where the loss is exact.
-        weights: The parameters, by name.
-        gradients: The gradients of the loss, by the same names.
         scale: The size of the gradient, to which errors are relative.
     """
 
@@ -28,12 +99,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """How far an identity is violated at a point.
-
-    Attributes:
-        parameter: The name of the parameter, or of several.
-        error: The largest relative error; NaN fails.
-    """
+    """How far an identity is violated at a point."""
 
     parameter: str
     error: float
@@ -71,9 +137,7 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes the exact change of the quantity in a step of gradient descent, divided by the learning rate
-        squared.
-        """
+        """Computes the change of the quantity in a step of gradient descent, divided by the learning rate squared."""
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention_weights import attention_weights
 from attnsweep.workloads.conditions import terms_of
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
 from attnsweep.workloads.engine.contract import Condition, When
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.head_maps import attention_weights
 from attnsweep.workloads.problem.functions import Call, parameters_class, read_call, read_loss
 from attnsweep.workloads.problem.problem import Problem
 from attnsweep.workloads.vocabulary import Outcome

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from attnsweep.workloads.diagnostics.roles.token_heads import ROLE_SHARE
+from attnsweep.workloads.diagnostics.roles.scores import ROLE_SHARE
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.identities import AttentionRows, Identity, Part, RowSums, relu_neurons
-from attnsweep.workloads.identities.layers import Layer, attention_layer, merged_keys, norm_before, outputs
+from attnsweep.workloads.identities.groups import Layer, attention_layer, merged_keys, norm_before, outputs
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS

@@ -12,8 +12,7 @@ from attnsweep.orchestrator.analysis.rates.bins import Crossing, by_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.interaction import CellRate
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Pooling, Rate, rate_label
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED
-from attnsweep.orchestrator.ledger.views import outcomes_of
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, outcomes_of
 from attnsweep.workloads.vocabulary import PRUNED
 
 if TYPE_CHECKING:

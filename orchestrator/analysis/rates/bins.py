@@ -29,7 +29,7 @@ import duckdb
 import numpy as np
 
 from attnsweep.orchestrator.analysis.labels import check_known, parameter_label, value_label
-from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError

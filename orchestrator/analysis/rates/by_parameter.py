@@ -11,8 +11,7 @@ from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.labels import check_known, outcome_order, value_label
 from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal, param_column
-from attnsweep.orchestrator.ledger.views import outcomes_of
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, outcomes_of, param_column
 from attnsweep.search_spaces import measured
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied
 from attnsweep.search_spaces.sweep import Sweep

@@ -15,9 +15,8 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
-from attnsweep.orchestrator.storage.progress import progress_of
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.sweeps_below import sweeps_below
+from attnsweep.orchestrator.storage.run_records import progress_of
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, sweeps_below
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 

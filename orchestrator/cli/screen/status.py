@@ -16,8 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
-from attnsweep.orchestrator.storage.progress import PackUnderWay, progress_of, span
-from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.run_records import PackUnderWay, earlier_replays, progress_of, span
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted

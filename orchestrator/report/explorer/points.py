@@ -13,8 +13,7 @@ from attnsweep.orchestrator.analysis.figures import GREY
 from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.bins import is_logarithmic, parameters_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
-from attnsweep.orchestrator.ledger.views import outcomes_of
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, outcomes_of, param_column
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.script import coded, counts, measures
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension

@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 
 from attnsweep.orchestrator.analysis.learning_curves import mark_endings
-from attnsweep.orchestrator.ledger.sql import IS_JUDGED
+from attnsweep.orchestrator.ledger.views import IS_JUDGED
 from attnsweep.orchestrator.report.explorer.points import text
 
 PER_ENDING = 24

@@ -1,7 +1,7 @@
 """Checks that a sweep with `record_charges` has charges to record."""
 
 from attnsweep.orchestrator.running.preflight.sample import Sample
-from attnsweep.workloads.engine.conserved import conserved_by
+from attnsweep.workloads.engine.probing import conserved_by
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.user_code import users_code
 

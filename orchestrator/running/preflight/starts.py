@@ -11,14 +11,13 @@ from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
-from attnsweep.workloads.engine.construction import built_alone
+from attnsweep.workloads.engine.construction import built_alone, check_alike, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.starting_state import check_alike, starting_state
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.user_code import user_code_of
 

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import wilson
 from attnsweep.orchestrator.running.entry import resolved
 from attnsweep.orchestrator.running.preflight.engine_choice import engine_for
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.promise import Promise, remember_promise
+from attnsweep.orchestrator.storage.run_records import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Scalar, Varied
 from attnsweep.search_spaces.suggestion import undrawn, values_of

@@ -97,7 +97,7 @@ def test_rows_that_are_missing_or_strange_are_found(
     (folder_of(directory) / "sweep.json").write_text(json.dumps(record))
     said = "\n".join(map(str, audit(tmp_path / "all").problems))
     assert f"{sources[0].sweep} (16, not 17)" in said
-    assert f"1 sweeps that were not merged into it: {sources[1].sweep}" in said
+    assert f"1 sweeps that were not merged into the directory: {sources[1].sweep}" in said
 
 
 @pytest.mark.slow

@@ -56,33 +56,38 @@ def set_values(place: int, **values: Any) -> Damage:
     return lambda directory: edit_row(directory, "trainings", place, **values)
 
 
-def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damage:
-    """Changes entries of the study's journal; without values, removes the first and all that follow."""
+def _edit_journal(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Damage:
+    """Changes the entries of the study's journal."""
 
     def damage(directory: SweepDirectory) -> None:
         file = folder_of(directory) / STUDY_FILE
-        entries = [json.loads(line) for line in file.read_text().splitlines()]
-        first = next(index for index, entry in enumerate(entries) if is_meant(entry))
-        if not values:
-            entries = entries[:first]
-        entries = [entry | values if is_meant(entry) else entry for entry in entries]
+        entries = change([json.loads(line) for line in file.read_text().splitlines()])
         file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
     return damage
+
+
+def _journal(is_meant: Callable[[dict[str, Any]], bool], **values: Any) -> Damage:
+    """Changes entries of the study's journal; without values, removes the first and all that follow."""
+
+    def change(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if values:
+            return [entry | values if is_meant(entry) else entry for entry in entries]
+        return entries[: next(index for index, entry in enumerate(entries) if is_meant(entry))]
+
+    return _edit_journal(change)
 
 
 def undrawn(trial: int, *names: str) -> Damage:
     """Removes the drawn values of some parameters of a trial."""
 
-    def damage(directory: SweepDirectory) -> None:
-        file = folder_of(directory) / STUDY_FILE
-        entries = [json.loads(line) for line in file.read_text().splitlines()]
+    def change(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         drawn = [entry for entry in entries if "datetime_start" in entry][trial]
         for name in names:
             del drawn["params"][name], drawn["distributions"][name]
-        file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        return entries
 
-    return damage
+    return _edit_journal(change)
 
 
 def _told(trial: int) -> Callable[[dict[str, Any]], bool]:
@@ -90,13 +95,13 @@ def _told(trial: int) -> Callable[[dict[str, Any]], bool]:
 
 
 def _lose_the_last_trial(directory: SweepDirectory) -> None:
+    def change(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        last_asked = max(index for index, entry in enumerate(entries) if "datetime_start" in entry)
+        return [entry for index, entry in enumerate(entries) if index != last_asked and entry.get("trial_id") != 9]
+
     for table in ("trainings", "curves"):
         drop(table, trial=9)(directory)
-    file = folder_of(directory) / STUDY_FILE
-    entries = [json.loads(line) for line in file.read_text().splitlines()]
-    last_asked = max(index for index, entry in enumerate(entries) if "datetime_start" in entry)
-    kept = [entry for index, entry in enumerate(entries) if index != last_asked and entry.get("trial_id") != 9]
-    file.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    _edit_journal(change)(directory)
 
 
 def _asked_and_half_drawn(directory: SweepDirectory) -> None:
@@ -239,8 +244,8 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a trial half drawn and not trained": (
         _asked_and_half_drawn,
         [
-            "1 trials asked for and never told: 10; continue with: attnsweep resume DIR",
             "1 trials left half drawn by a kill: 10 (raises, variant, optimizer, init_sigma missing); continue with: ",
+            "1 trials asked for and never told: 10; continue with: attnsweep resume DIR",
             "study.journal: lines of another program that are no notes: 25; restore it from a copy",
         ],
     ),

@@ -1,13 +1,11 @@
 """The audit of undamaged, running and unusual sweeps, and its command. Real study, ledger and MLflow."""
 
 import json
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -18,6 +16,7 @@ from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import records, trained_sweep
@@ -149,26 +148,18 @@ def test_a_sweep_in_an_object_store(home: Path, s3: str) -> None:
     ]
 
 
-def _command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
-
-
 @pytest.mark.slow
-def test_the_command_says_it_all(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _command(["audit", str(sweep.place)], monkeypatch) == 0
-    printed = capsys.readouterr().out.splitlines()
+def test_the_command_says_it_all(sweep: SweepDirectory) -> None:
+    sound = command("audit", sweep.place)
+    assert sound.code == 0
+    printed = sound.out.splitlines()
     assert printed[0] == f"{sweep.sweep}: finished"
     assert printed[1] == "ok     asked 9 = trained 9 = told 9 = logged 9 trials, 1 more refused"
     assert printed[-1] == "clean"
 
     set_values(7, seed=3)(sweep)
-    assert _command(["audit", str(sweep.place), "--json"], monkeypatch) == 1
-    written = capsys.readouterr()
+    written = command("audit", sweep.place, "--json")
+    assert written.code == 1
     told = json.loads(written.out)
     assert (told["clean"], told["finished"], told["sweep"]) == (False, True, sweep.sweep)
     [fault] = [check for check in told["checks"] if check["problems"]]
@@ -177,9 +168,10 @@ def test_the_command_says_it_all(
     assert written.err.splitlines()[-1].startswith("- 1 trainings with another seed than the sweep gives them: 2/1; ")
 
 
-def test_no_sweep_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _command(["audit", str(tmp_path)], monkeypatch) == 2
-    assert capsys.readouterr().err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
+def test_no_sweep_at_all(tmp_path: Path) -> None:
+    ended = command("audit", tmp_path)
+    assert ended.code == 2
+    assert ended.err.startswith(f"attnsweep: DIR: got '{tmp_path}', expected a sweep directory")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,16 +10,13 @@ from rich.console import Console
 
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.audit.check_files import check_files
-from attnsweep.orchestrator.audit.check_journal import check_journal
-from attnsweep.orchestrator.audit.check_stored import check_stored
+from attnsweep.orchestrator.audit.check_files import check_files, check_journal, check_stored
 from attnsweep.orchestrator.audit.problems import Problem
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
-from attnsweep.orchestrator.storage.promise import PROMISE, Promise
-from attnsweep.orchestrator.storage.replays import read_replays
+from attnsweep.orchestrator.storage.run_records import PROMISE, Promise, read_replays
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
@@ -162,6 +159,8 @@ def test_an_audit_is_made_of_these_checks(fixture: str, request: pytest.FixtureR
         content = file.read_bytes()
         file.write_bytes(content[:-2] + bytes([content[-2] ^ 0x20]) + content[-1:])
         try:
-            assert file.name in "\n".join(map(str, audit(path).problems)), file
+            found = audit(path)
+            assert file.name in "\n".join(map(str, found.problems)), file
+            assert found.finished is (None if file.name in ("sweep.json", "course.json") else True)
         finally:
             file.write_bytes(content)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import digest
-from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
+from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 RECORDS = (SWEEP_FILE, "course.json", REPLAYS.name, STUDY_FILE)
@@ -66,25 +65,14 @@ def sweep(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "s"
 
 
-Told = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+def _told(name: str) -> tuple[int, str]:
     """Runs a command on the sweep; returns its exit code and output. Errors that are not ours are raised."""
-
-    def run(command: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["attnsweep", command, "s", *READERS[command]])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        code = int(ended.value.code or 0)
-        if code == 2:
-            assert captured.err.startswith("attnsweep: ")
-            assert captured.err.count("\n") == 1
-        return code, captured.out + captured.err
-
-    return run
+    ended = command(name, "s", *READERS[name])
+    assert "<Buffer>" not in ended.out + ended.err  # pyarrow's name for an opened file
+    if ended.code == 2:
+        assert ended.err.startswith("attnsweep: ")
+        assert ended.err.count("\n") == 1
+    return ended.code, ended.out + ended.err
 
 
 def _file(sweep: Path, name: str) -> Path:
@@ -141,15 +129,13 @@ HARMLESS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "name", "damage"), CASES)
-def test_a_command_names_the_file_that_is_damaged(
-    command: str, name: str, damage: str, sweep: Path, told: Told
-) -> None:
+@pytest.mark.parametrize(("reader", "name", "damage"), CASES)
+def test_a_command_names_the_file_that_is_damaged(reader: str, name: str, damage: str, sweep: Path) -> None:
     path = _file(sweep, name)
     DAMAGES[damage](path)
-    code, said = told(command)
-    if (command, name, damage) not in HARMLESS:
-        assert (code, path.name in said) == (1 if command == "audit" else 2, True), said
+    code, said = _told(reader)
+    if (reader, name, damage) not in HARMLESS:
+        assert (code, path.name in said) == (1 if reader == "audit" else 2, True), said
 
 
 def _rewritten(path: Path, rows: pa.Table, **metadata: bytes) -> Path:
@@ -194,19 +180,19 @@ HOSTILE_COLUMNS: Mapping[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_COLUMNS)
-def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) -> None:
+def test_a_file_with_other_columns_is_named(case: str, sweep: Path) -> None:
     change, wrong = HOSTILE_COLUMNS[case]
     path = _file(sweep, "trainings")
     curves = _file(sweep, "curves")
     changed = _rewritten(path, change(pq.read_table(path)), digests=b"{}")
     curves.rename(curves.with_name(changed.name))
-    for command in ("status", "compact"):
-        code, said = told(command)
+    for reader in ("status", "compact"):
+        code, said = _told(reader)
         assert code == 2
         assert "s/trainings/p" in said
         assert wrong in said
         assert "restore it; or: attnsweep resume s, which sets it aside and trains it again" in said
-    code, said = told("audit")
+    code, said = _told("audit")
     assert code == 1
     assert wrong in said
     # A resumed sweep begins with this.

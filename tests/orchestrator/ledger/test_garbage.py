@@ -5,15 +5,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import new_prefix
 
@@ -49,17 +48,15 @@ def files(directory: SweepDirectory) -> set[str]:
 
 def test_files_are_shown_and_freed(directory: SweepDirectory) -> None:
     before, rows = files(directory), Ledger(directory.place).trainings()
-    shown = CliRunner().invoke(app, ["gc", str(directory.place)], catch_exceptions=False)
-    assert f"30 bytes in 6 files can go; free them with: attnsweep gc {directory.place} --delete" in shown.stdout
+    shown = command("gc", directory.place)
+    assert f"30 bytes in 6 files can go; free them with: attnsweep gc {directory.place} --delete" in shown.out
     assert files(directory) == before
-    freed = CliRunner().invoke(app, ["gc", str(directory.place), "--delete", "--json"], catch_exceptions=False)
-    said = json.loads(freed.stdout)
+    said = json.loads(command("gc", directory.place, "--delete", "--json").out)
     assert said["deleted"]
     assert {each["file"] for each in said["sweeps"][str(directory.place)]} == LEFT_OVER
     assert files(directory) == before - LEFT_OVER
     assert Ledger(directory.place).trainings().equals(rows)
-    again = CliRunner().invoke(app, ["gc", str(directory.place), "--delete"], catch_exceptions=False)
-    assert again.stdout == "nothing can go\n"
+    assert command("gc", directory.place, "--delete").out == "nothing can go\n"
 
 
 def test_checkpoints_go_when_the_sweep_is_finished(directory: SweepDirectory) -> None:

@@ -104,7 +104,7 @@ def _rows(home: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.sample("merge-11", "gc-11", "thin-11")
+@pytest.mark.sample("merge-11", "gc-11", "thin-11", "compact-11")
 @pytest.mark.parametrize("stride", [1, 11])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Committed rows are read back, by our reader and by others, from few files."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from attnsweep.orchestrator.ledger.compaction import FULL_ROWS, MAX_FRAGMENTS, compact, due, merge
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
@@ -36,6 +37,15 @@ from tests.orchestrator.ledger.ledger_rows import (
     training_rows,
 )
 from tests.present import present
+
+
+def _commit_packs(root: Path, n_packs: int, n_replicates: int = 1, n_steps: int = 3) -> None:
+    """Commits packs `p0`, `p1`, ..., each with the trainings of the trial of its number."""
+    with open_writer(root) as writer:
+        for trial in range(n_packs):
+            keys = [(trial, replicate) for replicate in range(n_replicates)]
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", keys, n_steps))
+
 
 numbers = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 row = st.fixed_dictionaries(
@@ -100,23 +110,6 @@ def test_any_order_of_commits_and_compactions_gives_each_row_once(
     assert_holds(root, committed, n_steps=1)
 
 
-def test_a_packs_name_may_come_again_after_it_was_merged_away(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
-    compact(tmp_path)
-    keys = {(0, 0), (1, 0), (2, 0), (1, 1), (1, 2)}
-    with open_writer(tmp_path) as writer:
-        writer.commit("p1", *pack_rows("p1", [(1, 1)]))
-        writer.commit("p1", *pack_rows("p1", [(1, 2)]))
-        assert_holds(tmp_path, keys)
-    with open_writer(tmp_path) as writer:
-        assert writer.recovered.n_files == 0
-    assert_holds(tmp_path, keys)
-    packs = Ledger(tmp_path).trainings()["pack"].to_pylist()
-    assert sorted(packs) == ["p0", "p1", "p1", "p1", "p2"]
-
-
 @pytest.mark.slow
 def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,9 +125,7 @@ def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
             written += pq.read_metadata(target).num_rows
 
     monkeypatch.setattr(os, "replace", counting_replace)
-    with open_writer(tmp_path) as writer:
-        for trial in range(60):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+    _commit_packs(tmp_path, 60, n_steps=1)
     assert 30 < most <= 3 * (MAX_FRAGMENTS + 2) <= 50
     assert written < 60 * 4
     assert_holds(tmp_path, {(trial, 0) for trial in range(60)}, n_steps=1)
@@ -176,8 +167,7 @@ def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatc
 
 
 def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    _commit_packs(tmp_path, 1)
     for table, schema in (("trainings", TRAININGS), ("curves", CURVES), ("heads", HEADS)):
         path = file_of(tmp_path, table, "p0")
         metadata = pq.read_metadata(path)
@@ -190,9 +180,7 @@ def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> None:
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+    _commit_packs(tmp_path, 3)
     if compacted:
         compact(tmp_path)
     glob = f"{tmp_path}/trainings/*.parquet"
@@ -222,9 +210,7 @@ def test_columns_that_a_newer_version_added_are_null_in_older_rows(tmp_path: Pat
 
 
 def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
+    _commit_packs(tmp_path, 3, n_replicates=2)
     ledger = Ledger(tmp_path)
     assert ledger.trainings(filter=pc.field("trial") == 1)["replicate"].to_pylist() == [0, 1]
     curves = ledger.curves(columns=["value"], filter=(pc.field("metric") == "loss") & (pc.field("trial") == 2))
@@ -233,45 +219,33 @@ def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listing misses both: it passed the new file's place before it appeared, and the old files were then
+    """The listing misses both: it passed the new file's place before the file appeared, and the old files were then
     unlinked."""
-    real_glob = Path.glob
-    listed = 0
+    _commit_packs(tmp_path, 3)
 
-    def overtaken_glob(folder: Path, pattern: str) -> list[Path]:
-        nonlocal listed
-        listed += 1
-        if listed == 1:
-            compact(tmp_path)
-            return []
-        return list(real_glob(folder, pattern))
+    def overtaken(folder: LocalFolder, table: str) -> list[str]:
+        del folder, table
+        monkeypatch.undo()
+        compact(tmp_path)
+        return []
 
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
-    monkeypatch.setattr(Path, "glob", overtaken_glob)
+    monkeypatch.setattr(LocalFolder, "names", overtaken)
     assert committed_keys(tmp_path) == {(trial, 0) for trial in range(3)}
 
 
 def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more pack is committed after each listing."""
-    real_glob = Path.glob
-    n_committed = 0
+    names, numbers = LocalFolder.names, iter(range(1, MAX_FRAGMENTS))
 
-    def commit() -> None:
-        nonlocal n_committed
-        writer.commit(f"p{n_committed}", *pack_rows(f"p{n_committed}", [(n_committed, 0)]))
-        n_committed += 1
-
-    def outrun_glob(folder: Path, pattern: str) -> list[Path]:
-        listing = list(real_glob(folder, pattern))
-        if n_committed < MAX_FRAGMENTS:
-            commit()
+    def outrun(folder: LocalFolder, table: str) -> list[str]:
+        listing = names(folder, table)
+        for number in itertools.islice(numbers, 1):
+            writer.commit(f"p{number}", *pack_rows(f"p{number}", [(number, 0)]))
         return listing
 
     with open_writer(tmp_path) as writer:
-        commit()
-        monkeypatch.setattr(Path, "glob", outrun_glob)
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+        monkeypatch.setattr(LocalFolder, "names", outrun)
         assert committed_keys(tmp_path) == {(0, 0)}
 
 
@@ -293,8 +267,7 @@ def test_the_ledger_is_read_without_torch_and_ray() -> None:
 
 
 def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    _commit_packs(tmp_path, 1)
     other = "f" * 64
     with pytest.raises(UserError) as refused:
         open_writer(tmp_path, spec_sha256=other)
@@ -331,54 +304,6 @@ def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
         open_writer(tmp_path / "none")
 
 
-@pytest.mark.parametrize("table", ["trainings", "curves"])
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda whole: whole[: len(whole) // 2], "Parquet magic bytes not found in footer"),
-        (lambda whole: whole[:-200] + b"\xff" * 192 + whole[-8:], "deserialize thrift"),
-        (lambda whole: whole[:0], "Parquet file size is 0 bytes"),
-    ],
-    ids=["torn", "garbled", "empty"],
-)
-def test_a_damaged_file_is_named(tmp_path: Path, table: str, damage: Callable[[bytes], bytes], words: str) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    path = file_of(tmp_path, table, "p0")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError) as refused:
-        Ledger(tmp_path).trainings()
-    assert str(refused.value).startswith(f"{path}: got ")
-    assert words in str(refused.value)
-    assert "<Buffer>" not in str(refused.value)
-    assert str(refused.value).endswith(
-        "expected a Parquet file that attnsweep wrote; "
-        f"restore it; or: attnsweep resume {tmp_path}, which sets it aside and trains it again"
-    )
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    path = file_of(tmp_path, "curves", "p0")
-    path.unlink()
-    with pytest.raises(UserError, match=f"^{path}: got 'no such file', expected a Parquet file that attnsweep wrote"):
-        Ledger(tmp_path).trainings()
-
-
-def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.fragments.SCHEMA_VERSION", 2)
-    with open_writer(tmp_path) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    monkeypatch.undo()
-    with pytest.raises(
-        UserError,
-        match="got 'a file with schema_version 2', expected a schema_version up to 1; read the file"
-        " with the newer version",
-    ):
-        Ledger(tmp_path).trainings()
-
-
 def test_a_full_fragment_is_never_merged_again() -> None:
     full = {f"full{number}": FULL_ROWS for number in range(2 * MAX_FRAGMENTS)}
     small = {f"p{number}": 4 for number in range(MAX_FRAGMENTS)}
@@ -389,7 +314,31 @@ def test_a_full_fragment_is_never_merged_again() -> None:
 def test_rows_of_all_tables_fill_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.MAX_FRAGMENTS", 1)
     monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.FULL_ROWS", 2)
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+    _commit_packs(tmp_path, 3, n_steps=1)
     assert all(file.name.startswith("p") for file in (tmp_path / "trainings").glob("*.parquet"))
+
+
+THREADS = """
+import ctypes
+from threading import Barrier, Thread
+from attnsweep.orchestrator.ledger.writer import share_freed_memory
+
+libc = ctypes.CDLL(None)
+share_freed_memory()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+met = Barrier(4)
+threads = [Thread(target=lambda: (bytearray(100_000), met.wait())) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_threads_of_a_writer_share_one_pool_of_freed_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    before, after, _ = done.stdout.split("</malloc>\n")
+    assert before.count("<heap ") == after.count("<heap ")

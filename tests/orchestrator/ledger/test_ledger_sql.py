@@ -35,38 +35,23 @@ from tests.present import present
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """Two trials: three judged trainings and a failed one; and one that diverged in half of its trainings."""
-    trials: list[list[dict[str, Any]]] = [
-        [
-            {"trial": 0, "replicate": 0, "outcome": "solved", "eval_loss": 1.0, "param_init_sigma": 0.1},
-            {
-                "trial": 0,
-                "replicate": 1,
-                "outcome": "marginal",
-                "eval_loss": 2.0,
-                "param_init_sigma": 0.1,
-                "stuck": True,
-            },
-            {"trial": 0, "replicate": 2, "outcome": "failed", "param_init_sigma": 0.1, "error": "boom"},
-            {"trial": 0, "replicate": 3, "outcome": "plateau", "eval_loss": 4.0, "param_init_sigma": 0.1},
-        ],
-        [
-            {
-                "trial": 1,
-                "replicate": 0,
-                "outcome": "solved",
-                "eval_loss": 1.0,
-                "param_init_sigma": 0.2,
-                "finished_at": datetime(2025, 11, 2, tzinfo=UTC),
-            },
-            {"trial": 1, "replicate": 1, "outcome": "diverged", "param_init_sigma": None},
-        ],
+    later = {"finished_at": datetime(2025, 11, 2, tzinfo=UTC)}
+    trainings: list[tuple[int, int, str, float | None, float | None, dict[str, Any]]] = [
+        (0, 0, "solved", 1.0, 0.1, {}),
+        (0, 1, "marginal", 2.0, 0.1, {"stuck": True}),
+        (0, 2, "failed", None, 0.1, {"error": "boom"}),
+        (0, 3, "plateau", 4.0, 0.1, {}),
+        (1, 0, "solved", 1.0, 0.2, later),
+        (1, 1, "diverged", None, None, {}),
     ]
+    names = ("trial", "replicate", "outcome", "eval_loss", "param_init_sigma")
+    rows = [dict(zip(names, values, strict=False)) | values[-1] for values in trainings]
     root = tmp_path / "it's [a] sweep*"
     root.mkdir()
     with open_writer(root) as writer:
         writer.commit("p0", *pack_rows("p0", [(9, 0)]))
-        for number, rows in enumerate(trials):
-            writer.commit(f"q{number}", training_rows(f"q{number}", *rows), None, None)
+        for pack, some in (("q0", rows[:4]), ("q1", rows[4:])):
+            writer.commit(pack, training_rows(pack, *some), None, None)
     return Ledger(root)
 
 
@@ -216,16 +201,13 @@ def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
     )
     assert "outcome" in text
     assert "\n" not in text
-    with pytest.raises(UserError, match=r"DuckDB's error is: Parser Error"):
-        query_all([ledger], "selec 1")
-    with pytest.raises(UserError, match=r"DuckDB's error is: Conversion Error"):
-        query_all([ledger], "select outcome::int from trainings")
-    with pytest.raises(
-        UserError,
-        match=r"got '', .*; begin the query with SELECT or FROM, and give one query at a"
-        r" time$",
+    for sql, says in (
+        ("selec 1", "DuckDB's error is: Parser Error"),
+        ("select outcome::int from trainings", "DuckDB's error is: Conversion Error"),
+        ("", "got '', .*; begin the query with SELECT or FROM, and give one query at a time$"),
     ):
-        query_all([ledger], "")
+        with pytest.raises(UserError, match=says):
+            query_all([ledger], sql)
 
 
 SQL = """

@@ -1,17 +1,16 @@
 """One query over several sweeps: columns are matched by name, and each row has its sweep's name."""
 
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import trainings_schema
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+from tests.orchestrator.commands import command
 from tests.orchestrator.ledger.ledger_rows import CURVES, WITHOUT_HEADS, open_writer, pack_rows, training_rows
 
 LANGUAGES = trainings_schema(FormalLanguagesParameters, ("chance",))
@@ -68,10 +67,8 @@ def test_curves_and_heads_say_which_sweep_they_are_of(roots: list[Path]) -> None
 def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
     with pytest.raises(UserError) as refused:
         _ask([roots[1], roots[0], roots[1]], "FROM trials")
-    assert (
-        str(refused.value)
-        == "DIR: got 'the sweep languages, named twice', expected different sweeps; name each sweep once"
-    )
+    says = "DIR: got 'the sweep languages, named twice', expected different sweeps; name each sweep once"
+    assert str(refused.value) == says
 
 
 def test_the_united_views_reach_no_file(roots: list[Path]) -> None:
@@ -79,16 +76,11 @@ def test_the_united_views_reach_no_file(roots: list[Path]) -> None:
         _ask(roots, f"SELECT * FROM '{roots[0]}/trainings/*.parquet'")
 
 
-def test_on_the_command_line_the_last_argument_is_the_sql(
-    roots: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_the_command_line_the_last_argument_is_the_sql(roots: list[Path]) -> None:
     sql = "select sweep, count(*) as n from trainings group by 1 order by 1"
     for given, wanted in (
         (roots, "sweep,n\nit's pairs,2\nlanguages,1\n"),
         (roots[:1], "sweep,n\nit's pairs,2\n"),
     ):
-        monkeypatch.setattr(sys, "argv", ["attnsweep", "query", *map(str, given), sql, "--format", "csv"])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert not ended.value.code
-        assert capsys.readouterr().out == wanted
+        ended = command("query", *given, sql, "--format", "csv")
+        assert (ended.code, ended.out) == (0, wanted)

@@ -1,27 +1,21 @@
 """Curves with fewer probes, by `curves_every` and `attnsweep gc --thin-curves`: which stay, and that no row is lost."""
 
-import itertools
-import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.garbage import collect, thin_curves
+from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
-from attnsweep.orchestrator.ledger.thinning import thinned
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order, thinned
 from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.replays import read_replays
+from attnsweep.orchestrator.storage.run_records import read_replays
 from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.kills import crashes
-from tests.orchestrator.small_sweep import STEPS, commit, folder_of, open_writer, small_sweep, trial_rows
+from tests.orchestrator.commands import command
+from tests.orchestrator.small_sweep import STEPS, commit, open_writer, small_sweep, trial_rows
 from tests.orchestrator.trained_sweep import trained_sweep
 
 ENDED_EARLY = {1: [9.0, 8.0, 7.0], 2: [9.0]}
@@ -70,17 +64,15 @@ def _held(directory: SweepDirectory) -> list[dict[int, list[int]]]:
 
 def test_every_second_probe_stays_and_the_last(directory: SweepDirectory) -> None:
     before, rows = _held(directory), Ledger(directory.place).trainings()
-    arguments = ["gc", str(directory.place), "--thin-curves", "2"]
-    shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert f"free them with: attnsweep gc {directory.place} --thin-curves 2 --delete" in shown.stdout
+    words = ("gc", directory.place, "--thin-curves", 2)
+    assert f"free them with: attnsweep gc {directory.place} --thin-curves 2 --delete" in command(*words).out
     assert _held(directory) == before == [WHOLE] * 3
-    CliRunner().invoke(app, [*arguments, "--delete"], catch_exceptions=False)
+    assert command(*words, "--delete").code == 0
     assert _held(directory) == [HALF] * 3
     assert Ledger(directory.place).trainings().sort_by("trial").equals(rows.sort_by("trial"))
     assert Ledger(directory.place).curves_every() == 2
     assert verify(directory.place, directory.spec_sha256) == []
-    again = CliRunner().invoke(app, [*arguments, "--delete"], catch_exceptions=False)
-    assert again.stdout == "nothing can go\n"
+    assert command(*words, "--delete").out == "nothing can go\n"
 
 
 def test_what_comes_later_is_whole_until_it_is_thinned_too(directory: SweepDirectory) -> None:
@@ -142,28 +134,3 @@ def test_a_sweep_that_goes_on_or_was_merged_is_refused(directory: SweepDirectory
     _train(merged, 0)
     with pytest.raises(UserError, match="a merge of several sweeps"):
         collect(merged.place, delete=True, thin=2)
-
-
-@pytest.mark.slow
-def test_a_crash_loses_no_row_and_another_call_goes_on(directory: SweepDirectory, tmp_path: Path) -> None:
-    collect(directory.place, delete=True, thin=2)
-    _train(directory, 3)
-    rows = Ledger(directory.place).trainings().num_rows
-
-    def act(root: Path) -> None:
-        thin_curves(LocalFolder(root), 4)
-
-    for step in itertools.count(0, 3):
-        copy = tmp_path / f"copy{step}"
-        shutil.copytree(folder_of(directory), copy)
-        crashed = crashes(copy, act, step)
-        left = SweepDirectory.open(copy)
-        assert Ledger(left.place).trainings().num_rows == rows
-        held = _held(left)
-        assert held[:3] in ([HALF] * 3, [FOURTH] * 3)
-        assert held[3] in (WHOLE, FOURTH)
-        collect(left.place, delete=True, thin=4)
-        assert _held(left) == [FOURTH] * 4
-        if not crashed:
-            break
-    assert step > 20

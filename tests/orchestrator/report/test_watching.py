@@ -14,7 +14,7 @@ import pytest
 
 from attnsweep.orchestrator.report.serving import LOOPBACK, ServedReport, serve_report
 from attnsweep.orchestrator.report.watching import changes, watch_report
-from attnsweep.orchestrator.storage.progress import Beacon
+from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.report.served import served

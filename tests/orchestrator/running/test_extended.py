@@ -12,8 +12,8 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study import read_trials
-from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import LossQuantile
 from attnsweep.search_spaces.pruners import MedianPruner

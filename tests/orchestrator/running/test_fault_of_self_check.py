@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from attnsweep import Ledger
 from attnsweep.orchestrator.cli import app
-from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES
+from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES
 
 UNSEEDED = """
 from attnsweep import Sweep, Verdicts

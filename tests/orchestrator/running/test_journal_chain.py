@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.audit.check_files import check_journal
 from attnsweep.orchestrator.running.journal import JournalFile
 from attnsweep.orchestrator.running.journal_chain import read_seals
 from attnsweep.orchestrator.running.study import Study

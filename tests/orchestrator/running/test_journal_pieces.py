@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.audit.check_files import check_journal
 from attnsweep.orchestrator.running import journal_pieces
 from attnsweep.orchestrator.running.journal_pieces import JournalPieces, read_pieces
 from attnsweep.orchestrator.storage.errors import StoreError

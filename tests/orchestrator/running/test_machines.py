@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from attnsweep.orchestrator.analysis import compare
-from attnsweep.orchestrator.audit.check_machines import check_machines
+from attnsweep.orchestrator.audit.merged_and_divided import check_machines
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.recorded import find_training
 from attnsweep.orchestrator.inspection.retraining import retrain

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay, Progress, span
+from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay, Progress, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import FINISHED, Rows, folder_of, small_sweep, sweep_on_disk, trial_rows

@@ -9,7 +9,7 @@ import pytest
 
 from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.storage.replays import Replays, read_replays
+from attnsweep.orchestrator.storage.run_records import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext
@@ -18,7 +18,7 @@ from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.width import width_on
+from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep

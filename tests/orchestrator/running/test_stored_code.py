@@ -18,7 +18,7 @@ from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep
-from attnsweep.orchestrator.storage import trust
+from attnsweep.orchestrator.storage import user_state as trust
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

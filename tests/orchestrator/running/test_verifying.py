@@ -19,7 +19,7 @@ from attnsweep.orchestrator.running.preflight.claim import check_claim
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.verifying import begin, decide
 from attnsweep.orchestrator.storage.annotation import Annotation
-from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources

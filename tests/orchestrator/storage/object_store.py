@@ -16,7 +16,7 @@ from moto.s3.models import s3_backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 

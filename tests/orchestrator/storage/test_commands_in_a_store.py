@@ -1,25 +1,25 @@
-"""Every command works on a sweep in an object store as on a disk."""
+"""Every command works on a sweep in an object store as on a disk, and says in one line why a store refuses."""
 
 import json
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from moto.core import set_initial_no_auth_action_count
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.report.page import VectorReport
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
+from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
-from tests.orchestrator.storage.object_store import new_prefix, object_names
+from tests.orchestrator.storage.object_store import BUCKET, new_prefix, object_names
 
 SPEC = small_sweep("s", trials=6, replicates=4)
 TRIALS = [
@@ -48,17 +48,8 @@ def on_disk(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return sweep_on_disk(tmp_path_factory.mktemp("sweeps") / "s", SPEC, *TRIALS)
 
 
-def _told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert not ended.value.code
-    return capsys.readouterr().out
-
-
-def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    told, expected = (_told(capsys, "status", each.place).splitlines()[1:-1] for each in (sweep, on_disk))
+def test_status(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
+    told, expected = (command("status", each.place).out.splitlines()[1:-1] for each in (sweep, on_disk))
     assert told == expected
     assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
 
@@ -68,32 +59,30 @@ def test_a_store_keeps_the_page_of_a_report(sweep: SweepDirectory) -> None:
     assert sweep.place.read_text("report/report.html") == "<p>its figures are inside</p>"
 
 
-def test_status_of_one_that_runs(s3: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_one_that_runs(s3: str) -> None:
     sweep = sweep_on_disk(new_prefix(), SPEC, TRIALS[0])
     Beacon(sweep.place).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
-    told = _told(capsys, "status", sweep.place)
+    told = command("status", sweep.place).out
     assert "running (training); last sign of life" in told
     assert told.endswith("under way   32 trainings\n  p                32 trainings, step 120 of 500\n")
 
 
-def test_a_query_over_a_store_and_a_disk(
-    sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_query_over_a_store_and_a_disk(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
     sql = "select count(*) as n, count(distinct sweep) as sweeps from trainings"
-    told = _told(capsys, "query", sweep.place, on_disk.place, sql, "--format", "json")
-    assert json.loads(told) == [{"n": 48, "sweeps": 2}]
+    told = command("query", sweep.place, on_disk.place, sql, "--format", "json")
+    assert json.loads(told.out) == [{"n": 48, "sweeps": 2}]
 
 
 @pytest.mark.scale
-def test_a_report(sweep: SweepDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report(sweep: SweepDirectory, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    assert str(out) in _told(capsys, "report", sweep.place, "--out", out)
+    assert str(out) in command("report", sweep.place, "--out", out).out
     assert sweep.sweep in out.read_text()
 
 
-def test_a_comparison(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison(sweep: SweepDirectory) -> None:
     other = sweep_on_disk(new_prefix(), SPEC, *TRIALS)
-    told = json.loads(_told(capsys, "compare", sweep.place, other.place, "--json"))
+    told = json.loads(command("compare", sweep.place, other.place, "--json").out)
     assert told["a"] != told["b"]
     assert told["difference_is_shown"] is False
 
@@ -127,22 +116,77 @@ def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.scale
-def test_mlflow_sync_and_compact(
-    sweep: SweepDirectory, mlflow_uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_sync_and_compact(sweep: SweepDirectory, mlflow_uri: str) -> None:
     prefix = sweep.place
     assert isinstance(prefix, ObjectPrefix)
     for words in ("6 trials logged, 0 already there", "0 trials logged, 6 already there"):
-        monkeypatch.setattr(sys, "argv", ["attnsweep", "mlflow-sync", str(prefix), "--tracking-uri", mlflow_uri])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert not ended.value.code
-        assert words in capsys.readouterr().err
+        assert words in command("mlflow-sync", prefix, "--tracking-uri", mlflow_uri).err
     with open_writer(sweep), closing(Follower(prefix, MlflowStore(mlflow_uri), lambda _: None)) as follower:
         follower.look()
         assert (follower.state.n_present, follower.state.problem) == (6, None)
         with pytest.raises(UserError, match=r"a sweep that another process works on \(mlflow-sync, pid "):
             Follower(prefix, MlflowStore(mlflow_uri), print).claim()
-    _told(capsys, "compact", prefix)
+    assert command("compact", prefix).code == 0
     assert len({name for name in object_names(prefix) if name.endswith(".parquet")}) == 2
     assert prefix.read_text(LEASE_FILE) == ""
+
+
+def _mistake(*words: object) -> str:
+    """The message of a command that the user must correct: one line without a secret."""
+    ended = command(*words)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "planted-secret" not in ended.err
+    return ended.err
+
+
+WORDS = [("run", "quickstart", "--local", "--dir"), ("status",), ("resume",), ("compact",), ("mlflow-sync",)]
+commands = pytest.mark.parametrize("words", WORDS, ids=lambda words: words[0])
+
+
+@commands
+def test_a_bucket_that_is_not_there(words: tuple[str, ...], s3: str) -> None:
+    assert _mistake(*words, "s3://no-such-bucket/x") == (
+        "attnsweep: s3://no-such-bucket/x: got 'NoSuchBucket: The specified bucket does not exist', expected an "
+        "object store that answers; make the bucket, or check its name and AWS_ENDPOINT_URL\n"
+    )
+
+
+@commands
+def test_credentials_that_are_wrong(words: tuple[str, ...], s3: str) -> None:
+    place = f"s3://{BUCKET}/x"
+    error = set_initial_no_auth_action_count(0)(_mistake)(*words, place)
+    assert error.startswith(f"attnsweep: {place}: got '")
+    assert error.endswith(
+        "expected an object store that answers; "
+        "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and their rights to the bucket\n"
+    )
+
+
+def test_a_store_that_is_out_of_reach(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr("attnsweep.orchestrator.storage.s3_client.MAX_RETRIES", 0)
+    error = _mistake("status", f"s3://{BUCKET}/x")
+    assert "got 'no answer (Connect)'" in error
+    assert error.endswith("expected an object store that answers; check AWS_ENDPOINT_URL and the network\n")
+
+
+@commands
+def test_credentials_in_the_uri(
+    words: tuple[str, ...], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = _mistake(*words, f"s3://key:planted-secret@{BUCKET}/x")
+    assert f"got 's3://...@{BUCKET}/x', expected s3://BUCKET/PREFIX without credentials" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prefix_without_a_sweep_and_one_with_another(s3: str) -> None:
+    prefix = new_prefix()
+    error = _mistake("status", prefix)
+    assert error.startswith(
+        f"attnsweep: DIR: got '{prefix}', expected a sweep directory, which contains a file sweep.json"
+    )
+    prefix.put_text("sweep.json", "{}")
+    error = _mistake("run", "quickstart", "--local", "--dir", prefix)
+    assert f"continue that sweep with: attnsweep resume {prefix}; or choose another --dir" in error
+    assert object_names(prefix) == {"sweep.json"}

@@ -2,10 +2,8 @@
 
 import os
 import re
-import resource
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import Asked, Study
-from attnsweep.orchestrator.storage import local as local_folder
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
@@ -22,6 +19,7 @@ from attnsweep.search_spaces import Float, Sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import disks
 from tests.orchestrator.ledger.ledger_rows import SPEC, Key, assert_holds, committed_keys, open_writer, pack_rows
+from tests.orchestrator.storage.limits import largest_file
 
 SPEC_OF_STUDY = Sweep(
     name="s",
@@ -31,17 +29,6 @@ SPEC_OF_STUDY = Sweep(
     trials=400,
     seed=5,
 )
-
-
-@contextmanager
-def _largest_file(n_bytes: int) -> Iterator[None]:
-    """Limits the size of this process's files, which fails a write like a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture
@@ -68,7 +55,7 @@ def _hidden(root: Path) -> list[Path]:
 def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Path, n_bytes: int) -> None:
     keys = _commit(tmp_path, 0)
     files = set(tmp_path.rglob("*"))
-    with _largest_file(n_bytes), pytest.raises(StoreError) as refused:
+    with largest_file(n_bytes), pytest.raises(StoreError) as refused:
         _commit(tmp_path, 1, n_steps=3000)
     assert re.fullmatch(
         rf"{tmp_path}/(curves|trainings)/\.p1\.[0-9a-f]*\.tmp: got 'File too large', "
@@ -113,7 +100,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
 
 def test_a_writer_that_has_no_room_for_its_name_is_the_only_one_all_the_same(tmp_path: Path) -> None:
     _commit(tmp_path, 0)
-    with _largest_file(0):
+    with largest_file(0):
         lock = LocalFolder(tmp_path).lock("gc")
     with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one process at a time"):
         LocalFolder(tmp_path).lock("compact")
@@ -142,21 +129,14 @@ def test_what_can_go_is_freed_on_a_full_disk(small_disk: Path) -> None:
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     folder.put_text("course.json", "earlier")
-    with _largest_file(10), pytest.raises(StoreError, match="got 'File too large'"):
+    with largest_file(10), pytest.raises(StoreError, match="got 'File too large'"):
         folder.put_text("course.json", "later" * 100)
     assert [path.name for path in tmp_path.iterdir()] == ["course.json"]
     assert folder.read_text("course.json") == "earlier"
 
 
-def test_a_text_is_there_to_stay_once_it_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder is fsynced too, and only after the rename."""
-    found = []
-    monkeypatch.setattr(local_folder, "sync", lambda path: found.append((path, (path / "course.json").read_text())))
-    LocalFolder(tmp_path).put_text("course.json", "text")
-    assert found == [(tmp_path, "text")]
-
-
 def test_a_text_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is fsynced before the rename, and the folder after the rename."""
     found = []
 
     def note(descriptor: int) -> None:
@@ -174,7 +154,7 @@ def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_p
     first = _asked(directory, 10)
     study = Study(directory)
     study.ask()
-    with _largest_file(journal.stat().st_size + 40), pytest.raises(StoreError, match="got 'File too large'"):
+    with largest_file(journal.stat().st_size + 40), pytest.raises(StoreError, match="got 'File too large'"):
         study.save()
     # The end of a run saves again, with space available; half of the entries are already there.
     study.save()

@@ -19,24 +19,21 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger import compaction
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage import owner
+from attnsweep.orchestrator.storage import locks as owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sources import CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.ledger.kills import Crash, crashes, read_beside_a_writer_and_kill_it
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
 
 OPEN_FILE = ObjectPrefix.open_file
-
-
-class Crash(BaseException):
-    """Simulates a killed process."""
 
 
 pytestmark = pytest.mark.usefixtures("s3")
@@ -105,28 +102,8 @@ def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
     assert Ledger(prefix).trainings().num_rows == 0
 
 
-def crashes(act: Callable[[ObjectPrefix], object], prefix: ObjectPrefix, step: int) -> bool:
-    """Runs the action; returns whether it reached the request at which it crashes."""
-    done = 0
-
-    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
-        def request(*arguments: Any) -> Any:
-            nonlocal done
-            if done >= step:
-                raise Crash
-            done += 1
-            return real(*arguments)
-
-        return request
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("_put", "swap_text", "remove"):
-            patch.setattr(ObjectPrefix, name, dying(getattr(ObjectPrefix, name)))
-        try:
-            act(prefix)
-        except Crash:
-            return True
-    return False
+REQUESTS = [(ObjectPrefix, name) for name in ("_put", "swap_text", "remove")]
+"""The steps of a write to an object store."""
 
 
 def _is_merged(prefix: ObjectPrefix) -> bool:
@@ -153,7 +130,7 @@ def test_a_merge_that_crashes_at_any_request_is_completed_by_the_next(stride: in
         places.append(directory.place)
     for step in range(0, 60, stride):
         prefix = new_prefix()
-        crashed = crashes(lambda out: merge_sweeps(out, places), prefix, step)
+        crashed = crashes(prefix, lambda out: merge_sweeps(out, places), step, REQUESTS)
         if crashed and not _is_merged(prefix):
             merge_sweeps(prefix, places)
         assert len(parquet(prefix)) == 2
@@ -172,7 +149,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
     commit(before, 0, 1)
     for step in range(60):
         prefix = copy_of(before)
-        crashed = crashes(act, prefix, step)
+        crashed = crashes(prefix, act, step, REQUESTS)
         found = committed_keys(prefix)
         assert found in (keys(0, 1), keys(0, 1, 2))
         # The holder is this process, which is alive, so nobody may take its lease before it expires.
@@ -190,36 +167,13 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
     assert (True, True) in seen
 
 
-WRITER = """
-import sys
-from attnsweep.orchestrator.ledger import compaction
-from attnsweep.orchestrator.storage.place_names import place_of
-from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
-compaction.MAX_FRAGMENTS = 4
-with open_writer(place_of(sys.argv[1])) as writer:
-    for trial in range(100_000):
-        writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
-        print(trial, flush=True)
-"""
-
-
 @pytest.mark.scale
 def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix: ObjectPrefix) -> None:
-    command = [sys.executable, "-c", WRITER, str(prefix)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            committed = int(line) + 1
-            trials = Ledger(prefix).trainings(columns=["trial"])["trial"].to_pylist()
-            assert sorted(trials) == list(range(len(trials)))
-            assert len(trials) >= committed
-            if committed >= 8:
-                break
-        with pytest.raises(UserError, match=rf"another process works on \(run, pid {process.pid} on "):
+    def is_locked(pid: int) -> None:
+        with pytest.raises(UserError, match=rf"another process works on \(run, pid {pid} on "):
             open_writer(prefix)
-        process.kill()
-        for line in process.stdout:
-            committed = int(line) + 1
+
+    committed = read_beside_a_writer_and_kill_it(prefix, 8, 4, is_locked)
     with open_writer(prefix):
         found = held(prefix, n_steps=1)
         assert committed <= len(found) <= committed + 1

@@ -1,4 +1,4 @@
-"""The names of places: accepted forms, and that messages never repeat a secret."""
+"""The names of places: accepted forms, no secret in messages, and nothing to last in a Ray session, where jobs run."""
 
 import errno
 import os
@@ -10,10 +10,12 @@ import pytest
 
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place_names import local_path, place_of
+from attnsweep.orchestrator.storage.place_names import local_path, new_directory, place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import small_sweep
 
 
@@ -101,3 +103,41 @@ def test_a_disk_that_does_not_answer_is_no_mistake(
     for each in (refused, unmade):
         assert os.strerror(error) in str(each.value)
         assert isinstance(each.value, StoreError) is is_fault
+
+
+SESSION = "session_2026-11-22_06-21-18_123456_4242/runtime_resources/working_dir_files/_ray_pkg_ab12"
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a submitted job."""
+    place = tmp_path / "ray" / SESSION
+    place.mkdir(parents=True)
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return place
+
+
+def test_default_and_relative_directories_are_refused(session: Path, tmp_path: Path) -> None:
+    for given in (None, "sweeps/mine", str(session / "mine")):
+        with pytest.raises(UserError, match=r"^--dir: .*outside of Ray.*give --dir with a full path, or s3://"):
+            new_directory("mine", given)
+    for given in (str(tmp_path / "mine"), "s3://bucket/mine"):
+        assert new_directory("mine", given) == given
+
+
+def test_the_default_mlflow_database_is_refused(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"^MLFLOW_TRACKING_URI: .*; set it, for example to sqlite:////shared/"):
+        tracking_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert tracking_uri() == "http://127.0.0.1:5000"
+
+
+@pytest.mark.slow
+def test_run_says_what_to_give_and_writes_nothing(session: Path, tmp_path: Path) -> None:
+    for more, subject in (([], "--dir"), (["--dir", tmp_path / "s"], "MLFLOW_TRACKING_URI")):
+        ended = command("run", "quickstart", "--local", *more)
+        assert ended.code == 2
+        assert ended.err.startswith(f"attnsweep: {subject}: got ")
+    assert not list(session.iterdir())
+    assert not (tmp_path / "s").exists()

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from attnsweep.orchestrator.running.summary import Summary, summarize
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.promise import PROMISE, Promise, promise_of, remember_promise, take_promise
+from attnsweep.orchestrator.storage.run_records import PROMISE, Promise, promise_of, remember_promise, take_promise
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.search_spaces import Sweep
 from tests.orchestrator.small_sweep import curve_rows, small_sweep, sweep_on_disk, trial_rows
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnsweep.orchestrator.storage import s3
 from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError
-from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS
 from attnsweep.orchestrator.storage.s3 import open_prefix
 from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
 

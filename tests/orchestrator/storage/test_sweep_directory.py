@@ -1,6 +1,8 @@
 """The sweep directory's record when several processes try to create it at once."""
 
 import fcntl
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -73,17 +75,49 @@ def test_what_a_killed_process_left_while_it_made_the_record_is_in_nobodys_way(t
     assert [file.name for file in tmp_path.iterdir()] == [SWEEP_FILE]
 
 
-def test_an_object_store_keeps_a_sweep_that_is_there_when_another_is_made(s3: str) -> None:
-    prefix = new_prefix()
-    SweepDirectory.create(prefix, small_sweep("first"), {})
-    with pytest.raises(FileExistsError):
-        prefix.put_new_text(SWEEP_FILE, "second")
-    assert SweepDirectory.open(prefix).spec.name == "first"
-
-
 def test_a_misspelled_directory_is_told_its_neighbour(tmp_path: Path) -> None:
     SweepDirectory.create(tmp_path / "quickstart", small_sweep("s"), {})
     with pytest.raises(UserError, match=r"expected a sweep directory, .* did you mean quickstart\?"):
         SweepDirectory.open(tmp_path / "quickstrt")
     with pytest.raises(UserError, match="give the directory that"):
         SweepDirectory.open(tmp_path / "x")
+
+
+RUNNER = """
+import sys
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.errors import UserError
+TAKEN = ("new or empty directory", "contains no sweep yet", "without a sweep")
+spec = Sweep.from_json(sys.argv[1])
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        print(SweepDirectory.create(line.strip(), spec, {}).sweep, flush=True)
+    except UserError as refused:
+        print("refused" if any(text in str(refused) for text in TAKEN) else refused)
+        sys.stdout.flush()
+"""
+
+
+def test_of_processes_that_make_a_sweep_in_a_store_at_once_one_wins(s3: str) -> None:
+    here = Path(__file__).parents[3]
+    command = [sys.executable, "-c", RUNNER, small_sweep("mine").to_json()]
+    runners = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here) for _ in range(2)
+    ]
+    try:
+        for runner in runners:
+            assert runner.stdout is not None
+            assert runner.stdout.readline() == "ready\n"
+        for _ in range(12):
+            prefix = new_prefix()
+            for runner in runners:
+                assert runner.stdin is not None
+                runner.stdin.write(f"{prefix}\n")
+                runner.stdin.flush()
+            said = [runner.stdout.readline().strip() for runner in runners if runner.stdout is not None]
+            assert sorted(said, key="refused".__eq__) == [SweepDirectory.open(prefix).sweep, "refused"]
+    finally:
+        for runner in runners:
+            runner.communicate()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from attnsweep.workloads.diagnostics.matrices import score_matrices
-from attnsweep.workloads.diagnostics.structure import distances_to_blocks, permutation_test
+from attnsweep.workloads.diagnostics.shuffles import permutation_test
+from attnsweep.workloads.diagnostics.structure import distances_to_blocks
 from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.command import run
 

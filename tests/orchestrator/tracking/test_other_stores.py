@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.progress import Beacon
+from attnsweep.orchestrator.storage.run_records import Beacon
+from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.tracking.follow import Follower, SyncResult, sync_with
 from attnsweep.orchestrator.tracking.run_store import RunStore
 from attnsweep.orchestrator.tracking.tensorboard import TensorBoardStore

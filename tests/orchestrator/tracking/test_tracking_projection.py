@@ -18,9 +18,9 @@ from queue import SimpleQueue
 import pytest
 from mlflow import MlflowClient
 
-from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.progress import Beacon
+from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.tracking import process, processes
 from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from attnsweep.workloads.category_pairs.full_model import FullModel
-from attnsweep.workloads.engine.layer_norm import layer_norm
+from attnsweep.workloads.engine.plain_forms import layer_norm
 
 
 def dense_predict(model: FullModel, text_BM: Tensor, *, softmax: bool, skip: bool) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairs, certificates
-from attnsweep.workloads.diagnostics.certification import certify_stuck
+from attnsweep.workloads.diagnostics.promotion import certify_stuck
 from attnsweep.workloads.engine.contract import Certificate, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack

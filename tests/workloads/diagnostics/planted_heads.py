@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles import Arcs, Sentences, fit_offsets
+from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
 
 B, T, V = 600, 14, 80
 EOS, PAD = V, V + 1

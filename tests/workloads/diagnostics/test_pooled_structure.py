@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.diagnostics.shuffles import BANDS, SCORES, PooledStructure
 from attnsweep.workloads.diagnostics.structure import distances_to_bands, distances_to_blocks, distances_to_diagonal
-from attnsweep.workloads.diagnostics.structure.pooled import BANDS, SCORES, PooledStructure
 
 LONGEST = 12
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
@@ -17,7 +18,6 @@ from attnsweep.workloads.diagnostics.structure import (
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
-    permutation_test,
     support_with_free_entries,
 )
 from attnsweep.workloads.errors import SpecError, UserError

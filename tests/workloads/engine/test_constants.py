@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.constants import constants_of, digest_of, first_difference
+from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.lane_state import Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.errors import SpecError
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 

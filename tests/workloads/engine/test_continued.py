@@ -11,7 +11,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.continued import Redraw, Redrawn, drawn_for_evaluation
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.engine.executors.choice import executors_on
+from attnsweep.workloads.engine.executors.programs import executors_on
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult

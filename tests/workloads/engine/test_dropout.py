@@ -12,8 +12,7 @@ from torch.nn import functional
 from attnsweep.workloads.engine.compiling.gradient import gradient_graph
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch, Split, Training
-from attnsweep.workloads.engine.dropout import DROPOUT, Site, with_masks
-from attnsweep.workloads.engine.engine_forms import EngineForms, without_dropout
+from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Site, with_masks, without_dropout
 from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import under

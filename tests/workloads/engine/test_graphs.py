@@ -11,8 +11,8 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling.libraries import merged
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.executors import graphs as graphs_module
-from attnsweep.workloads.engine.executors.choice import executors_on
 from attnsweep.workloads.engine.executors.graphs import Graphs
+from attnsweep.workloads.engine.executors.programs import executors_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value

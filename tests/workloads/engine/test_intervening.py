@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.executors.programs import Programs
+from attnsweep.workloads.engine.executors.programs import Executors, Programs
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack

@@ -104,8 +104,7 @@ _EVIDENCE = Evidence(steps=np.arange(2), metrics={"eval_loss": np.ones((1, 2))},
 def test_an_outcome_that_is_none_is_refused(label: str) -> None:
     workload = _judging(lambda _: Verdicts(outcome=np.array([["solved", label]]), detail=np.array([["", ""]])))
     with pytest.raises(
-        LabelError,
-        match=f"an outcome of judge: got '{label}', expected an outcome that the workload declares: solved",
+        LabelError, match=f"an outcome of judge: got '{label}', expected an outcome that the workload declares: solved"
     ):
         judged(workload, defaults(workload), _EVIDENCE)
 
@@ -168,10 +167,7 @@ class ComplexMetric(CategoryPairs):
 @pytest.mark.parametrize(
     ("workload", "text"),
     [
-        (
-            Complex(),
-            r"eval_loss: got complex128 of shape \(\) .*, expected one real number per training; .*\.abs\(\)",
-        ),
+        (Complex(), r"eval_loss: got complex128 of shape \(\) .*, expected one real number per training; .*\.abs\(\)"),
         (OneForEachPosition(), r"loss: got float32 of shape \(3,\) for each training, expected one .* with \.mean\(\)"),
         (ComplexMetric(), r"phase: got complex128 of shape \(\) for each training, expected one real number"),
     ],

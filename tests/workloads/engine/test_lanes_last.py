@@ -1,6 +1,7 @@
 """The graph of one training, computed for a block of trainings, is the graph of each of them."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -8,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnsweep.workloads.engine.compiling.lanes_last import OverLanes, check_rules
-from attnsweep.workloads.engine.compiling.repeated_reads import read_repeatedly
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, traced
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, operations_of, read_repeatedly, traced
 
 W = 3
 ELSEWHERE = torch.ones(4)
@@ -169,3 +169,14 @@ def test_what_has_no_rule_is_named(function: Callable[[Tensor], Tensor], reason:
     else:
         with pytest.raises(NoRuleError, match=reason):
             check()
+
+
+def _loss(x: Tensor) -> Tensor:
+    return (x.softmax(-1).log() * x.tanh()).sum()
+
+
+def test_threads_trace_one_after_the_other() -> None:
+    """As of sweeps that run in threads of one process."""
+    with ThreadPoolExecutor(4) as threads:
+        graphs = list(threads.map(traced, [torch.func.grad(_loss)] * 12, [[torch.ones(3)]] * 12))
+    assert len({len(operations_of(graph)) for graph in graphs}) == 1

@@ -1,9 +1,13 @@
 """LayerNorm with an epsilon per training, in three operations, against the formula; and the thesis's own."""
 
+import os
+
 import pytest
 import torch
 
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
+import attnsweep.workloads
+from attnsweep.workloads.engine.first_order import norm_per_lane
+from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
@@ -55,3 +59,18 @@ def test_a_constant_vector_has_no_deviation_outside_the_root() -> None:
     value, gain, bias = torch.full((2, 8), 3.0), torch.ones(8), torch.arange(8.0)
     assert torch.equal(outside_layer_norm(value, gain, bias, torch.tensor(1e-6)), bias.expand(2, 8))
     assert outside_layer_norm(value, gain, bias, torch.tensor(0.0)).isnan().all()
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 5])
+def test_a_norm_over_many_tensors_does_not_round_by_the_pack(n_lanes: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    state = {str(index): torch.randn(33, 4, 3, generator=draw) for index in range(12)}
+    part = norm_per_lane({name: value[:n_lanes] for name, value in state.items()})
+    assert torch.equal(part, norm_per_lane(state)[:n_lanes])
+    whole = torch.cat([value.flatten(1) for value in state.values()], dim=1)
+    torch.testing.assert_close(norm_per_lane(state), whole.norm(dim=1))
+
+
+def test_products_are_told_not_to_round_by_alignment() -> None:
+    assert attnsweep.workloads.__doc__
+    assert os.environ["MKL_CBWR"]

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.executors.programs import Programs
+from attnsweep.workloads.engine.executors.programs import Executors, Programs
+from attnsweep.workloads.engine.lane_state import optimizer_named
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value

@@ -1,12 +1,16 @@
 """Packs: ended lanes leave, non-finite lanes freeze, and no result depends on the other lanes."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
@@ -182,3 +186,72 @@ def test_a_workload_may_draw_steps_in_blocks_and_say_when_it_is_looked_at() -> N
     assert plain.steps[shared].tolist() == [0, 5, 10]
     for metric in ("loss", "eval_loss"):
         np.testing.assert_array_equal(found.metrics[metric], plain.metrics[metric][:, shared])
+
+
+def test_some_lanes_are_as_if_there_were_no_others() -> None:
+    trainings = [Training(defaults(CategoryPairs(), init_sigma=0.1 * (seed + 1)), seed) for seed in range(5)]
+    lanes, device = Lanes(trainings, torch.device("cpu")), torch.device("cpu")
+    lanes.tensor("init_sigma")
+    some, alone = lanes.select(torch.tensor([3, 1, 1])), Lanes([trainings[each] for each in (3, 1, 1)], device)
+    assert some.trainings == alone.trainings
+    for name in ("init_sigma", "learning_rate"):
+        assert torch.equal(some.tensor(name), alone.tensor(name))
+    assert torch.equal(some.streams.uniform("x", (4,)), alone.streams.uniform("x", (4,)))
+    assert torch.equal(lanes.streams.seeds, torch.arange(5))
+
+
+PROGRAM = """
+import resource
+import torch
+from attnsweep.workloads.engine.process import training_settings
+
+def page_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+with training_settings():
+    print(min(page_faults() for _ in range(8)))
+"""
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_tensors_reuse_the_memory_of_those_before() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    pages_of_a_tensor = 4 * 2**24 // 4096
+    assert int(done.stdout) < pages_of_a_tensor
+
+
+PARAMETERS = {
+    "matrix": torch.arange(2 * 3 * 5, dtype=torch.float64).view(2, 3, 5),
+    "vector": torch.arange(2 * 17, dtype=torch.float64).view(2, 17),
+    "scalar": torch.arange(2, dtype=torch.float64),
+    "full": torch.arange(2 * 32, dtype=torch.float64).view(2, 4, 8),
+}
+
+
+def test_views_are_the_parameters_in_the_same_memory() -> None:
+    layout = Layout(PARAMETERS)
+    rows = layout.rows(PARAMETERS)
+    views = layout.views(rows)
+    assert list(views) == list(PARAMETERS)
+    for name, value in PARAMETERS.items():
+        assert torch.equal(views[name], value), name
+        assert views[name].data_ptr() % 64 == rows.data_ptr() % 64
+    rows += 1.0
+    assert torch.equal(views["matrix"], PARAMETERS["matrix"] + 1.0)
+    assert rows.stride(0) * rows.element_size() % 64 == 0
+
+
+def test_gradients_flow_to_the_row_and_not_between_parameters() -> None:
+    layout = Layout(PARAMETERS)
+    rows = layout.rows(PARAMETERS).requires_grad_()
+    views = layout.views(rows)
+    (gradient,) = torch.autograd.grad((3.0 * views["vector"]).sum() + views["scalar"].sum(), rows)
+    found = layout.views(gradient)
+    assert (found["vector"] == 3.0).all()
+    assert (found["scalar"] == 1.0).all()
+    assert gradient.sum() == 3.0 * 34 + 2

@@ -1,19 +1,28 @@
 """A probe computes nothing twice: neither the answers on its own batch nor what the optimizer has already computed."""
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
-from attnsweep.workloads.engine.contract import Batch, Training, Workload
+from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
+from attnsweep.workloads.engine.contract import Batch, Training, Verdicts, Workload
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.schedule import dense_probe_steps, probe_steps, tail_start
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
+from tests.workloads.engine.test_checkpoint import _assert_same_end, _case, _ended, _undisturbed
 
 CALLS: Counter[str] = Counter()
 FIXED_SAMPLE: dict[str, Value] = {
@@ -77,3 +86,182 @@ def test_a_probe_takes_one_pass_of_its_own_and_one_of_the_next_step() -> None:
     n_to_look_for_dropout = 1
     assert CALLS["loss"] == 4 + n_probes + n_to_look_for_dropout
     assert CALLS["forward"] == CALLS["loss"] + n_probes
+
+
+@pytest.mark.sample("pairs, lbfgs-1", "pairs, adam-1000")
+@pytest.mark.slow
+@pytest.mark.parametrize("slice_evaluations", [1, 1_000])
+@pytest.mark.parametrize(
+    "name", ["pairs, sgd", "pairs, adam", "pairs, adamw", "pairs, lbfgs", "pairs, sampled", "strings, sgd"]
+)
+def test_a_training_looked_at_at_every_step_ends_as_one_that_is_not(name: str, slice_evaluations: int) -> None:
+    undisturbed, n_evaluations = _undisturbed(name)
+    workload, trainings = _case(name)
+    shared = trainings[0].parameters
+    pack = Pack(workload, trainings, extra_probe_steps=dense_probe_steps(shared.n_steps))
+    n_slices = 0
+    while not pack.advance(slice_evaluations):
+        n_slices += 1
+    assert n_slices == (n_evaluations if slice_evaluations == 1 else 0)
+    dense, own_steps = pack.result(), workload.probe_steps(shared)
+    assert dense.evidence.steps.tolist() == list(range(shared.n_steps + 1))
+    assert all(np.isin(dense.last_probe, own_steps))
+    _assert_same_end(pack, undisturbed, own_steps)
+
+
+def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
+    class Patient(CategoryPairs):
+        """A workload that labels a training as solved at its thirteenth probe."""
+
+        def judge(self, parameters, evidence):  # type: ignore[no-untyped-def]
+            del parameters
+            outcome = np.full(evidence.metrics["loss"].shape, "plateau")
+            outcome[:, 12:] = "solved"
+            return Verdicts(outcome=outcome, detail=np.full(outcome.shape, ""))
+
+    workload, (_, trainings) = Patient(), _case("pairs, adam")
+    undisturbed = _ended(Pack(workload, trainings))
+    dense = _ended(Pack(workload, trainings, extra_probe_steps=range(121)))
+    own_steps = workload.probe_steps(trainings[0].parameters)
+    assert undisturbed.result().n_steps.max() == own_steps[12]
+    _assert_same_end(dense, undisturbed, own_steps)
+
+
+def test_a_loss_below_the_least_ends_no_training_between_its_own_probes() -> None:
+    class Dips(CategoryPairs):
+        """A workload whose losses are negative at step 37 alone."""
+
+        def fresh_eval_batch(self, lanes, step):  # type: ignore[no-untyped-def]
+            return {"dip": torch.full((len(lanes.trainings),), 1e3 if step == 37 else 0.0, dtype=lanes.dtype)}
+
+        def eval_loss(self, module, batch):  # type: ignore[no-untyped-def]
+            return super().eval_loss(module, {}) - batch.get("dip", 0.0)
+
+    workload, (_, trainings) = Dips(), _case("pairs, adam")
+    dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()
+    at_dip = dense.evidence.metrics["eval_loss"][:, dense.evidence.steps.tolist().index(37)]
+    assert np.nanmax(at_dip) < -900
+    assert 37 not in dense.diverged_step
+
+
+@pytest.mark.slow
+def test_what_is_seen_between_is_what_a_shorter_training_ends_with() -> None:
+    workload, trainings = _case("pairs, adam")
+    dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()
+    values = trainings[0].parameters.values() | {"n_steps": 37}
+    shorter = _ended(Pack(workload, [Training(type(trainings[0].parameters).resolve(values), 0)])).result()
+    assert 37 not in workload.probe_steps(trainings[0].parameters)
+    place = dense.evidence.steps.tolist().index(37)
+    for name, table in shorter.evidence.metrics.items():
+        assert table[0, -1] == dense.evidence.metrics[name][0, place], name
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 7, 2_000])
+def test_short_trainings_are_looked_at_at_every_step(n_steps: int) -> None:
+    assert dense_probe_steps(n_steps) == tuple(range(n_steps + 1))
+
+
+@pytest.mark.parametrize("n_steps", [2_001, 12_345, 1_000_000])
+def test_long_trainings_are_looked_at_at_even_distances(n_steps: int) -> None:
+    steps = np.array(dense_probe_steps(n_steps))
+    assert (steps[0], steps[-1], steps.size) == (0, n_steps, 2_001)
+    assert np.ptp(np.diff(steps)) <= 1
+
+
+@given(st.integers(1, 10**6))
+def test_every_octave_is_looked_at(n_steps: int) -> None:
+    steps = probe_steps(n_steps)
+    assert steps[0] == 0
+    assert steps[-1] == n_steps
+    assert tail_start(n_steps) in steps
+    assert list(steps) == sorted(set(steps))
+    assert all(later <= max(earlier + 1, 1.25 * earlier) for earlier, later in pairwise(steps))
+    assert len(steps) <= 4 * n_steps.bit_length() + 3
+
+
+PRUNED = [1, 4, 5]
+AT = 19
+"""A probe of trainings of 40 steps."""
+
+
+def _case_of_40(name: str) -> tuple[Workload[Any], list[Training[Any]]]:
+    workload, trainings = _case(name)
+    values = {"n_steps": 40, "stop_when_solved": True}
+    shorter = [type(each.parameters).resolve(each.parameters.values() | values) for each in trainings]
+    return workload, [Training(each, seed) for seed, each in enumerate(shorter)]
+
+
+def _at_probe(pack: Pack[Any], step: int) -> Pack[Any]:
+    while pack.step < step:
+        pack.advance(1_000, 1)
+    assert pack.step == step
+    return pack
+
+
+def _prune_at(n_lanes: int) -> list[int | None]:
+    return [AT if lane in PRUNED else None for lane in range(n_lanes)]
+
+
+@pytest.mark.parametrize("name", ["pairs, sgd", pytest.param("pairs, lbfgs", marks=pytest.mark.slow)])
+def test_pruned_trainings_end_at_the_probe_and_the_others_as_if_alone(name: str) -> None:
+    workload, trainings = _case_of_40(name)
+    pack, undisturbed = _at_probe(Pack(workload, trainings), AT), _ended(Pack(workload, trainings)).result()
+    was_running = set(pack.running)
+    pack.prune(PRUNED)
+    assert set(pack.running) == was_running - set(PRUNED)
+    result = _ended(pack).result()
+    others = [lane for lane in range(8) if lane not in PRUNED]
+    assert result.pruned_step.tolist() == [AT if lane in PRUNED else -1 for lane in range(8)]
+    assert (result.n_steps[PRUNED] <= AT).all()
+    assert AT in result.n_steps[PRUNED].tolist()
+    assert (result.n_steps[others] == undisturbed.n_steps[others]).all()
+    beyond = result.evidence.steps > AT
+    for metric, table in result.evidence.metrics.items():
+        assert np.isnan(table[PRUNED][:, beyond]).all()
+        np.testing.assert_array_equal(table[others], undisturbed.evidence.metrics[metric][others])
+
+
+@pytest.mark.parametrize("name", ["pairs, adam", pytest.param("pairs, lbfgs", marks=pytest.mark.scale)])
+def test_it_is_the_same_to_know_it_before(name: str) -> None:
+    workload, trainings = _case_of_40(name)
+    pruned = _at_probe(Pack(workload, trainings), AT)
+    pruned.prune(PRUNED)
+    known = _ended(Pack(workload, trainings, prune_at=_prune_at(8)))
+    assert known.result().pruned_step.tolist() == _ended(pruned).result().pruned_step.tolist()
+    _assert_same_end(pruned, known)
+    alone = _ended(Pack(workload, [trainings[4]], prune_at=[AT])).result()
+    assert (alone.n_steps[0], alone.pruned_step[0]) == (known.result().n_steps[4], AT)
+    np.testing.assert_array_equal(alone.last("eval_loss")[0], known.result().last("eval_loss")[4])
+
+
+def _resumed(
+    pack: Pack[Any], case: tuple[Workload[Any], list[Training[Any]]], known: Sequence[int | None]
+) -> Pack[Any]:
+    content = to_bytes(pack.checkpoint())
+    return Pack.resumed(*case, from_bytes(content), prune_at=known)
+
+
+def test_a_checkpoint_keeps_who_was_pruned() -> None:
+    case = _case_of_40("pairs, adam")
+    pack = _at_probe(Pack(*case), AT)
+    pack.prune(PRUNED)
+    pack.advance(3)
+    _assert_same_end(_ended(_resumed(pack, case, [None] * 8)), _ended(pack))
+    assert _resumed(pack, case, [None] * 8).result().pruned_step.tolist() == pack.result().pruned_step.tolist()
+
+
+def test_who_should_have_been_pruned_before_a_checkpoint_ends_there() -> None:
+    case = _case_of_40("pairs, adam")
+    resumed = _resumed(_at_probe(Pack(*case), 27), case, _prune_at(8))
+    assert not set(resumed.running) & set(PRUNED)
+    result = _ended(resumed).result()
+    assert set(result.pruned_step[PRUNED].tolist()) == {27}
+    assert result.n_steps[PRUNED].max() == 27
+
+
+def test_a_training_is_pruned_once() -> None:
+    case = _case_of_40("pairs, adam")
+    pack = _at_probe(Pack(*case), AT)
+    pack.prune(PRUNED)
+    _at_probe(pack, 27).prune([*PRUNED, 0])
+    assert pack.result().pruned_step[[0, *PRUNED]].tolist() == [27, AT, AT, AT]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.engine.streams import Streams, philox_4x32
 
 seeds = st.integers(0, 2**63 - 1)
 
@@ -94,3 +94,22 @@ def test_bits_are_those_of_the_words_least_significant_first() -> None:
     bits = streams.bits("x", 3, 64, range(9, 10))[:, 0].to(torch.int64)
     again = (bits.unflatten(2, (2, 32)) << torch.arange(32)).sum(-1)
     assert torch.equal(again, words)
+
+
+KNOWN_ANSWERS = [
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+def _words(text: str) -> list[torch.Tensor]:
+    return [torch.tensor([int(word, 16)]) for word in text.split()]
+
+
+@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN_ANSWERS)
+def test_known_answers(counter: str, key: str, answer: str) -> None:
+    c0, c1, c2, c3 = _words(counter)
+    k0, k1 = _words(key)
+    words = philox_4x32((c0, c1, c2, c3), (k0, k1))
+    assert [word.item() for word in words] == [word.item() for word in _words(answer)]

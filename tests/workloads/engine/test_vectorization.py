@@ -86,10 +86,7 @@ LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "clamped weight": (_clamped, r"a change in place of a parameter, for example by nn.Embedding\(max_norm=...\)"),
     "data": (lambda module: module(X) * module.weight.data.sum(), r"a tensor's .data.*use \.detach\(\)"),
     "copy": (lambda module: deepcopy(module)(X), "a copy of a module or of a tensor's memory.*with the module itself"),
-    "function": (
-        lambda module: DOUBLED(module(X)),
-        "a torch.autograd.Function without a form.*generate_vmap_rule",
-    ),
+    "function": (lambda module: DOUBLED(module(X)), "a torch.autograd.Function without a form.*generate_vmap_rule"),
     "old function": (lambda module: DOUBLED_IN_CONTEXT(module(X)), "a torch.autograd.Function whose forward takes"),
     "requires_grad_": (lambda module: module(X.clone().requires_grad_()), "a tensor made to require.*torch.func.grad"),
     "backward": (lambda module: module(X).sum().backward(), r"backward\(\) inside the loss.*torch.func.grad"),

@@ -16,7 +16,7 @@ from attnsweep.workloads.field.in_context_regression import (
     loss,
     second_moment,
 )
-from attnsweep.workloads.forecast.escapes import escape_times
+from attnsweep.workloads.forecast.forecast import escape_times
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import Value
 

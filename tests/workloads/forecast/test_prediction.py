@@ -13,9 +13,8 @@ from attnsweep import defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.forecast.escapes import escape_times
-from attnsweep.workloads.forecast.linear import spectrum, steps_until
-from attnsweep.workloads.forecast.prediction import predicted_escapes
+from attnsweep.workloads.forecast.forecast import escape_times
+from attnsweep.workloads.forecast.prediction import predicted_escapes, spectrum, steps_until
 from attnsweep.workloads.parameters import Value
 
 PAIRS = CategoryPairs()

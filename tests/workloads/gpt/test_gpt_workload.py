@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles.token_heads import label_patterns
+from attnsweep.workloads.diagnostics.roles.scores import label_patterns
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult

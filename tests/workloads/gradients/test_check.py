@@ -1,5 +1,6 @@
 """Planted faults in a user's attention: each is caught, by the checks that can see it, and named."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,21 @@ from torch import Tensor, nn
 from attnsweep import Batch, defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.gradients.check import check, check_blocks, check_identities, check_vmapped
-from attnsweep.workloads.gradients.engines import block_gradients
-from attnsweep.workloads.gradients.finding import Finding
-from attnsweep.workloads.gradients.slopes import check_slopes
+from attnsweep.workloads.gradients import check as checks
+from attnsweep.workloads.gradients.check import (
+    Finding,
+    block_gradients,
+    check,
+    check_blocks,
+    check_identities,
+    check_sgd_step,
+    check_slopes,
+    check_vmapped,
+    slope,
+)
 from attnsweep.workloads.gradients.subject import after_some_steps, at_random_weights, at_weights
+from attnsweep.workloads.identities import Group
+from attnsweep.workloads.update_rules import UPDATE_RULES, Tensors, UpdateRule
 from tests.workloads.gradients.small_workload import SmallWorkload
 
 
@@ -72,11 +83,7 @@ def findings_of(workload: Workload[Any]) -> list[Finding]:
     # Blocks have a test of their own: to trace a shape takes a second.
     subject = at_random_weights(workload, [Training(parameters, seed) for seed in (0, 1)])
     points = subject.points()
-    return [
-        *check_vmapped(subject, points),
-        *check_slopes(subject, points),
-        *check_identities(subject, points),
-    ]
+    return [*check_vmapped(subject, points), *check_slopes(subject, points), *check_identities(subject, points)]
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
@@ -165,3 +172,75 @@ def test_trainings_that_diverged_are_left_out() -> None:
     assert subject is not None
     assert [training.parameters.learning_rate for training in subject.lanes.trainings] == [1e-2]
     assert after_some_steps(workload, [wild]) is None
+
+
+QUANTITIES = {"null", "sum", "charge_qk", "charge_low_rank"}
+
+
+def found() -> list[Finding]:
+    workload = SmallWorkload()
+    subject = at_random_weights(workload, [Training(defaults(workload), seed) for seed in (0, 1)])
+    return list(check_sgd_step(subject, subject.points()))
+
+
+def failed() -> set[str]:
+    return {each.parameter for each in found() if each.verdict == "fails"}
+
+
+def test_the_prediction_is_exact_but_for_rounding() -> None:
+    assert {each.parameter for each in found()} == QUANTITIES
+    assert max(each.error or 0.0 for each in found()) < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("fault", "moved"),
+    [
+        ({"mask": "multiplies"}, {"null"}),
+        ({"norm": "root mean square"}, {"sum"}),
+        ({"logits": "normalized keys"}, {"charge_qk"}),
+        ({"low_rank": "squashed"}, {"charge_low_rank"}),
+    ],
+)
+def test_a_wrong_model_moves_what_should_be_conserved(
+    fault: dict[str, str], moved: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SmallWorkload, "faults", fault)
+    assert moved <= failed()
+
+
+def test_a_step_that_is_not_plain_descent_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def along_signs(theta: Tensor, gradient: Tensor, slots: Tensors, rates: Tensors) -> None:
+        UPDATE_RULES["sgd"].update(theta, gradient.sign(), slots, rates)
+
+    monkeypatch.setattr(checks, "UPDATE_RULES", {"sgd": UpdateRule(update=along_signs)})
+    assert {"sum", "charge_qk", "charge_low_rank"} <= failed()
+
+
+def test_the_squared_rate_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "moved", lambda self, gradients: 0.0 * self.charge(gradients))
+    assert failed() == {"charge_qk", "charge_low_rank"}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_the_slope_of_a_smooth_function(scale: float) -> None:
+    found = slope(lambda x: math.exp(x) * math.sin(3 * x + 1), 1.0, scale)
+    assert found.value == pytest.approx(math.sin(1) + 3 * math.cos(1), abs=1e-10)
+    assert found.gap < 1e-8
+
+
+def test_smaller_steps_get_past_a_kink_nearby() -> None:
+    found = slope(lambda x: x + 5 * max(0.0, x - 1e-4), 1.0, 1.0)
+    assert found.value == pytest.approx(1.0, abs=1e-10)
+    assert found.gap < 1e-9
+
+
+@pytest.mark.parametrize("kink", [0.0, 1e-13])
+def test_a_kink_at_the_point_is_seen_although_all_slopes_agree(kink: float) -> None:
+    found = slope(lambda x: 2 * x + abs(x - kink), 1.0, 1.0)
+    assert found.gap == pytest.approx(1.0, rel=1e-3)
+    assert found.gap > found.rounding
+
+
+def test_a_slope_below_the_rounding_of_the_function_is_called_so() -> None:
+    found = slope(lambda x: 1.0 + 1e-14 * math.sin(x), 1.0, 1e-14)
+    assert found.gap < found.rounding

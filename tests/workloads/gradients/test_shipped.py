@@ -11,8 +11,7 @@ from attnsweep import defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.formal_languages import FormalLanguages
-from attnsweep.workloads.gradients.check import check_identities, check_vmapped
-from attnsweep.workloads.gradients.finding import Finding
+from attnsweep.workloads.gradients.check import Finding, check_identities, check_vmapped
 from attnsweep.workloads.gradients.subject import at_random_weights
 from attnsweep.workloads.identities import Group
 from attnsweep.workloads.translation import Translation

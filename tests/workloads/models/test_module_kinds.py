@@ -10,7 +10,9 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.testing import check_workload, defaults
 from tests.workloads.engine.any_module import AnyParameters, lanes_of
+from tests.workloads.models.borrowed import BORROWED
 from tests.workloads.models.module_kinds import KINDS, Kind, KindWorkload
 
 PAGE = Path(__file__).parents[3] / "docs" / "modules.md"
@@ -55,3 +57,20 @@ def test_it_trains_as_in_plain_pytorch_or_is_refused_in_one_sentence(kind: Kind)
                 Pack(workload, TRAININGS).compiled_graph()
         else:
             Pack(workload, TRAININGS).step_graph()
+
+
+NEEDS = {"gpt2": "transformers", "llama": "transformers", "transformer_lens": "transformer_lens"}
+
+
+@pytest.mark.slow
+@pytest.mark.sample("nanogpt")
+@pytest.mark.parametrize("model", BORROWED.MODELS)
+def test_the_conformance_suite_holds(model: str) -> None:
+    if model in NEEDS:
+        pytest.importorskip(NEEDS[model], reason=f"{NEEDS[model]} is in an extra of pyproject.toml")
+    workload = BORROWED.Borrowed()
+    settings = [
+        defaults(workload, model=model, dropout=0.1, init_sigma=sigma, n_words=4, width=8, dtype="float32")
+        for sigma in (None, 0.1)
+    ]
+    check_workload(workload, settings, quick=True, say=lambda _: None)

@@ -2,8 +2,8 @@
 
 import torch
 
-from attnsweep.workloads.diagnostics.roles import Sentences
 from attnsweep.workloads.diagnostics.roles.counts import Looks
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.translation.head_scores import Alignment, count_aligned
 
 

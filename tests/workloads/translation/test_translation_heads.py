@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles import count_roles, label_roles, role_scores, roles_held
-from attnsweep.workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
-from attnsweep.workloads.diagnostics.structure.supports import distances_to_diagonal
+from attnsweep.workloads.diagnostics.roles.counts import count_roles
+from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
+from attnsweep.workloads.diagnostics.shuffles import SCORES as STRUCTURE_SCORES
+from attnsweep.workloads.diagnostics.structure import distances_to_diagonal
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults

@@ -16,8 +16,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """Correct ("gold") dependency arcs of a batch of sentences, for self-attention: queries and keys are the same
-    tokens.
+    """Correct ("gold") dependency arcs of a batch of sentences whose queries and keys are the same tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
@@ -129,11 +128,6 @@ def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor
     """Returns the most frequent offset (key - query) of the arcs of each direction and relation, (2, R).
 
     Of equally frequent offsets the one nearest to 0 is taken.
-
-    Args:
-        arcs: The arcs of training sentences.
-        n_tokens: The length of the longest sentence.
-        is_causal: Whether only offsets up to 0 are allowed.
     """
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)

@@ -16,10 +16,9 @@ from torch.func import grad_and_value, vmap
 
 from attnsweep.workloads.engine.compiling.lanes_last import check_known
 from attnsweep.workloads.engine.compiling.lookups import check_no_places
-from attnsweep.workloads.engine.compiling.repeated_reads import Storing
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, numbers_of, operations_of, traced
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, Storing, numbers_of, operations_of, traced
 from attnsweep.workloads.engine.contract import Batch, Split
-from attnsweep.workloads.engine.dropout import DROPOUT
+from attnsweep.workloads.engine.engine_forms import DROPOUT
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import prefixed, under
@@ -36,12 +35,7 @@ _BUFFER, _BATCH = "buffer", "batch"
 
 @dataclass(frozen=True)
 class Parts:
-    """How an evaluation of the loss splits its data: the tensor that is split, and the number of parts.
-
-    Attributes:
-        split: The workload's `split`: the tensor that is split; `None` if the data are not split.
-        number: The number of parts.
-    """
+    """How an evaluation of the loss splits its data: the tensor that is split, and the number of parts."""
 
     split: Split | None
     number: int
@@ -58,7 +52,6 @@ class GradientGraph:
     Attributes:
         graph: Computes losses (W,) and gradients (W, n) from rows (W, n) and the tensors `names` (W, ...).
         names: The names of the tensors that a loss reads besides its parameters: `buffer/<name>` or `batch/<name>`.
-        parts: The parts of the data.
     """
 
     graph: fx.GraphModule
@@ -78,10 +71,6 @@ class GradientGraph:
 
 def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     """Traces the loss and its gradient for a group of trainings of one shape.
-
-    Args:
-        lanes: Any number of trainings of the shape.
-        batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If loss and gradient cannot be traced or compiled, or compiling them would not save time.
@@ -115,7 +104,6 @@ class GradientProgram:
     """The compiled program of loss and gradient, for trainings of one shape.
 
     Args:
-        parts: The parts of the data.
         run: The program for one part. It adds the part's losses and gradients to its first two inputs, losses (W,) and
             gradients (W, n).
     """
@@ -128,7 +116,6 @@ class GradientProgram:
 
         Args:
             rows: The parameters (K, n) of the lanes to evaluate.
-            buffers, batch: The buffers and batch (A, ...) of all lanes, by name.
             lanes: (K,) int64, the lanes to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)

@@ -20,10 +20,17 @@ from attnsweep.workloads.engine.compiling.lookups import (
     check_lookup,
     equal_lanes,
     shape_of,
+    slices_of,
 )
-from attnsweep.workloads.engine.compiling.repeated_reads import origin, read_repeatedly, stored
-from attnsweep.workloads.engine.compiling.strided import slices_of
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, constant, constants_of, operations_of
+from attnsweep.workloads.engine.compiling.traces import (
+    NoRuleError,
+    constant,
+    constants_of,
+    operations_of,
+    origin,
+    read_repeatedly,
+    stored,
+)
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _FEWEST_OF_A_GEMM = 48

@@ -116,7 +116,6 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
     """Compiles a step's program for blocks, unless this machine did so before. Returns the program's file.
 
     Args:
-        step: The graph of the step of one training.
         examples: Example inputs for one block, with lanes last.
 
     Raises:
@@ -126,12 +125,7 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles a program of loss and gradient for groups of lanes, like `compiled`. Returns the program's file.
-
-    Args:
-        gradient: The graph of loss and gradient.
-        examples: The result of `GradientProgram.examples`.
-    """
+    """Compiles a program of loss and gradient for groups of lanes, like `compiled`. Returns the program's file."""
     key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
     return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
 
@@ -156,11 +150,7 @@ def loaded_bytes(program: bytes) -> Step:
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """Runs a graph operation by operation: the same formulas as `compiled`, without a compiler.
-
-    Args:
-        step, examples: The arguments of `compiled`.
-    """
+    """Runs a graph operation by operation: the same formulas as `compiled`, without a compiler."""
     graph = over_block(step, examples)
     return lambda inputs: graph(*inputs)
 

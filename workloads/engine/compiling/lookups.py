@@ -9,7 +9,9 @@ Axes: W lane of a block, always last; V row or entry that can be chosen; K choic
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, fx
 
 from attnsweep.workloads.engine.compiling.traces import LOOKUPS, NoRuleError, operations_of
@@ -161,3 +163,33 @@ LOOKUP_RULES: dict[Any, Rule] = {
     aten.scatter_add.default: _scatter_add,
 }
 """The rules of this module, by operation."""
+
+
+def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
+    """Expresses an `aten.as_strided` of an input by slices; returns `None` if that is not possible."""
+    source: Any = node.args[0]
+    view: Any = node.args[1:]
+    source, size, stride = source.meta["val"], view[0], view[1]
+    start_of_source = source.storage_offset()
+    offset = view[2] if len(view) > 2 and view[2] is not None else start_of_source
+    left, wanted = offset - start_of_source, list(zip(size, stride, strict=True))
+    slices: list[slice | int] = []
+    for step in source.stride():
+        start, left = divmod(left, step) if step else (0, left)
+        if wanted and wanted[0][1] == step:
+            slices.append(slice(start, start + wanted.pop(0)[0]))
+        else:
+            slices.append(start)
+    try:
+        shown = _offsets(source.shape, source.stride(), start_of_source)[tuple(slices)]
+    except IndexError:
+        return None
+    return tuple(slices) if np.array_equal(shown, _offsets(size, stride, offset)) else None
+
+
+def _offsets(size: Sequence[int], stride: Sequence[int], offset: int) -> NDArray[np.int64]:
+    """Returns the memory offsets of all entries of a strided tensor, in the tensor's shape."""
+    offsets = np.array(offset)
+    for length, step in zip(size, stride, strict=True):
+        offsets = offsets[..., None] + step * np.arange(length)
+    return offsets

@@ -100,7 +100,6 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
 
     Args:
         lanes: Any number of trainings of the shape. Operations that their update rule skips are left out of the graph.
-        batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.

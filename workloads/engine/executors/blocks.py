@@ -24,9 +24,8 @@ from attnsweep.workloads.engine.compiling.step_graph import (
 )
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.executors.executor import Batches
 from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
+from attnsweep.workloads.engine.lane_state import Batches, LaneState, shapes_of
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 
@@ -76,9 +75,7 @@ class TracedStep:
     """A step traced for blocks, which is ready to be compiled.
 
     Attributes:
-        step: The graph of the step of one training.
         examples: Example inputs for one block, with lanes as the last axis.
-        blocking: The form in which the compiled program takes its inputs.
     """
 
     step: StepGraph
@@ -100,12 +97,7 @@ class TracedStep:
 
 
 class BlockProgram:
-    """The `Executor` that runs the compiled step of one shape of trainings, block by block.
-
-    Args:
-        blocking: The form in which the program takes its inputs.
-        run: The program, which takes one step of one block.
-    """
+    """The `Executor` that runs the compiled step of one shape of trainings, block by block."""
 
     def __init__(self, blocking: Blocking, run: Step) -> None:
         self._blocking, self._run = blocking, run
@@ -135,13 +127,7 @@ class BlockProgram:
 
 
 class _Blocks:
-    """The inputs of a step, split into blocks of lanes.
-
-    Args:
-        inputs: The inputs (A, ...) by name.
-        width: W, the number of lanes of a block.
-        masks: The result of `masks_of`.
-    """
+    """The inputs of a step, split into blocks of lanes."""
 
     def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]
@@ -152,9 +138,7 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs (..., W) of one block that stay the same tensors at all steps. The program updates them
-        in place.
-        """
+        """Returns those inputs (..., W) of one block that the program updates in place, or that never change."""
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:

@@ -1,32 +1,183 @@
 """Trains a pack by CUDA graphs: the kernels of several steps are captured once, then replayed without Python.
 
-Tests replace CUDA's graphs, so they run on CPUs; `benchmarks/gpu.py` measures the speed.
-Axes: A lane of the pack, L lane of its bucket, S step.
+Captured kernels work at fixed memory addresses. So the lanes of a pack are kept in a `Bucket`, and graphs can be
+replayed after lanes have left. Tests replace CUDA's graphs, so they run on CPUs.
+Axes: A lane of the pack, L lane of the bucket (the first A lanes are the pack's, the others unused copies), S step.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from itertools import takewhile
 from typing import Protocol
 
 import torch
+from torch import Tensor, fx
 
-from attnsweep.workloads.engine.compiling.step_graph import BATCH, RATE, step_graph
+from attnsweep.workloads.engine.compiling.libraries import over_block
+from attnsweep.workloads.engine.compiling.step_graph import (
+    BATCH,
+    RATE,
+    StepGraph,
+    has_lane_axis,
+    masks_of,
+    step_graph,
+    step_inputs,
+)
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.executors.bucket import Bucket, bucket_of
-from attnsweep.workloads.engine.executors.bucket_steps import (
-    Compiler,
-    LaneStep,
-    MergedPrograms,
-    MergedStep,
-    VmappedStep,
-)
-from attnsweep.workloads.engine.executors.executor import Batches
-from attnsweep.workloads.engine.first_order import STEPS_AHEAD
-from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
-from attnsweep.workloads.engine.layout import prefixed
+from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
+from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.width import filled_up
+
+
+class Bucket(LaneState):
+    """The state of up to L lanes at fixed memory addresses, as captured GPU steps need it.
+
+    Attributes:
+        size: L.
+    """
+
+    def __init__(self, lanes: LaneState) -> None:
+        self.size = size = len(lanes.rows)
+        optimizer = copy(lanes.stepping)
+        state = {name: filled_up(value, size) for name, value in _state_of(lanes).items()}
+        optimizer.load_state_dict(state | {"n_updates": torch.tensor(optimizer.n_updates)})
+        optimizer.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
+        super().__init__(
+            problem=lanes.problem,
+            optimizer=optimizer,
+            rows=filled_up(lanes.rows, size),
+            buffers={name: filled_up(value, size) for name, value in lanes.buffers.items()},
+        )
+
+    def has(self, lanes: LaneState) -> bool:
+        """Returns whether the rows (parameters) of these lanes are in the bucket's memory."""
+        return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
+
+    def load(self, lanes: LaneState) -> None:
+        """Copies the state of lanes (A, ...) into the bucket."""
+        self.rows[: len(lanes.rows)].copy_(lanes.rows)
+        own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
+        for memory, values in zip(own, others, strict=True):
+            for name, value in values.items():
+                memory[name][: len(value)].copy_(value)
+
+    def lend(self, lanes: LaneState) -> None:
+        """Makes the lanes' rows and optimizer state views of the bucket's memory, so that steps copy nothing."""
+        n_lanes, optimizer = len(lanes.rows), lanes.optimizer
+        state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
+        optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
+        lanes.rows = self.rows[:n_lanes]
+
+
+def bucket_of(lanes: LaneState) -> Bucket:
+    """Makes the bucket of a pack, with the pack's original size, and moves the lanes (A, ...) into it."""
+    bucket = lanes.resident
+    if not isinstance(bucket, Bucket):
+        bucket = lanes.resident = Bucket(lanes)
+    elif bucket.has(lanes):
+        return bucket
+    else:
+        bucket.load(lanes)
+    bucket.lend(lanes)
+    return bucket
+
+
+def _state_of(lanes: LaneState) -> State:
+    """Returns the optimizer state that steps change, (L, ...) by name."""
+    return lanes.stepping.state_of({ROWS: lanes.rows})
+
+
+Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., object]]
+"""Compiles a graph for inputs of the shapes of the examples. The program updates its inputs in place."""
+
+
+class VmappedStep:
+    """Takes steps of all lanes of a bucket with `vmap` and PyTorch's own kernels, directly in the bucket's memory."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._layout = problem.layout
+        self._loss = over_lanes(problem.template, problem.workload.loss)
+
+    def load(self, bucket: Bucket) -> None:
+        """Does nothing, because steps work directly in the bucket's memory."""
+
+    def take(self, bucket: Bucket, read: State) -> None:
+        """Takes one step of all lanes.
+
+        Args:
+            read: The inputs that change from step to step, by the names of `step_graph`: rates (L, 1) and the batch
+                (L, ...).
+        """
+        leaf = bucket.rows.detach().requires_grad_()
+        with even_rows(leaf.device):
+            loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
+            # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the gradients of the
+            # single lanes.
+            (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
+            parameters, optimizer, evaluated = {ROWS: bucket.rows}, bucket.stepping, (loss_L.detach(), {ROWS: gradient})
+            rates = optimizer.constants | under(RATE, read)
+            take_step(optimizer.rule, parameters, optimizer.state_of(parameters), evaluated, rates)
+
+    def store(self, bucket: Bucket) -> None:
+        """Does nothing, because steps work directly in the bucket's memory."""
+
+
+class MergedPrograms:
+    """The compiled programs of one step, one for each number of lanes. Lanes are the last axis, like in CPU blocks."""
+
+    def __init__(self, step: StepGraph, compiler: Compiler) -> None:
+        self.step, self._compiler = step, compiler
+        self._by_width: dict[int, Callable[..., object]] = {}
+
+    def run(self, width: int, inputs: Sequence[Tensor]) -> None:
+        """Takes a step of `width` lanes. Compiles the program at the first step of this width."""
+        if width not in self._by_width:
+            self._by_width[width] = self._compiler(over_block(self.step, inputs), inputs)
+        self._by_width[width](*inputs)
+
+
+class MergedStep:
+    """Takes steps with one compiled program, on copies of the bucket's tensors with lanes as the last axis."""
+
+    def __init__(self, programs: MergedPrograms) -> None:
+        self._programs = programs
+        self._bucket: Bucket | None = None
+        self._state: State = {}
+        self._moves: State = {}
+
+    def load(self, bucket: Bucket) -> None:
+        inputs, masks = step_inputs(bucket), masks_of(bucket)
+        if self._bucket is not bucket:
+            self._bucket = bucket
+            self._state, self._moves = (
+                {name: _lanes_last(name, value).clone() for name, value in values.items()} for values in (inputs, masks)
+            )
+        else:
+            for memory, values in ((self._state, inputs), (self._moves, masks)):
+                for name, value in values.items():
+                    memory[name].copy_(_lanes_last(name, value))
+
+    def take(self, bucket: Bucket, read: State) -> None:
+        inputs = self._programs.step.inputs
+        changing_inputs = [_lanes_last(name, read[name]) for name in inputs if name not in self._state]
+        before = {name: self._state[name].clone() for name in self._moves}
+        self._programs.run(bucket.size, [*self._state.values(), *changing_inputs])
+        for name, moves in self._moves.items():
+            self._state[name].copy_(torch.where(moves, self._state[name], before[name]))
+
+    def store(self, bucket: Bucket) -> None:
+        inputs = step_inputs(bucket)
+        for name in self._programs.step.updated:
+            inputs[name].copy_(self._state[name].squeeze(0).movedim(-1, 0))
+
+
+def _lanes_last(name: str, value: Tensor) -> Tensor:
+    return (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).contiguous()
+
 
 _STEPS_A_REPLAY = 16
 """The number of steps in one graph. Launching a graph costs as much as some kernels, and copying the inputs of many
@@ -59,7 +210,6 @@ class Graphs:
     """The `Executors` that capture steps in CUDA graphs. They are passed as `Pack(programs=...)`.
 
     Args:
-        new_graph: Makes an empty graph.
         n_steps: The number of steps in one graph. If fewer are left before a probe, they are replayed one by one.
         compiler: Compiles a step into one program, if all its operations have rules; `None` for PyTorch's own kernels.
     """
@@ -76,7 +226,7 @@ class Graphs:
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
         """Returns the executor for steps on batches of this shape."""
         merged = self._merged_of(lanes, batch)
-        step: LaneStep = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
+        step = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
@@ -98,15 +248,11 @@ class Graphs:
 
 
 class GraphedStep:
-    """The executor that replays captured graphs, for steps on batches of one shape.
+    """The executor that replays captured graphs, for steps on batches of one shape."""
 
-    Args:
-        step: Takes one step of all lanes.
-        batch: A batch (A, ...) of this shape.
-        new_graph, n_steps: The arguments of `Graphs`.
-    """
-
-    def __init__(self, step: LaneStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
+    def __init__(
+        self, step: VmappedStep | MergedStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int
+    ) -> None:
         self._step, self._shapes = step, shapes_of(batch)
         self._new_graph, self._n_steps = new_graph, n_steps
         self._bucket: Bucket | None = None
@@ -161,9 +307,7 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a graph of as many steps as inputs are given. Returns it with the memory (S, ...) that it reads
-        inputs from.
-        """
+        """Captures a graph of one step per input. Returns it with the memory (S, ...) from which it reads inputs."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

@@ -7,13 +7,21 @@ workload's code.
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram, Parts, gradient_graph
-from attnsweep.workloads.engine.compiling.libraries import Step, compiled, compiled_gradient, loaded, loaded_bytes
+from attnsweep.workloads.engine.compiling.libraries import (
+    Step,
+    compiled,
+    compiled_gradient,
+    loaded,
+    loaded_bytes,
+    merged,
+)
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.executors.blocks import Blocking, BlockProgram, TracedStep
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 
 Reads = TypeVar("Reads", Blocking, Parts)
@@ -21,12 +29,7 @@ Reads = TypeVar("Reads", Blocking, Parts)
 
 @dataclass(frozen=True)
 class Compiled(Generic[Reads]):
-    """A compiled program, for trainings of one shape.
-
-    Attributes:
-        reads: The form in which the program takes its inputs.
-        library: The program's file, or the content of that file.
-    """
+    """A compiled program, for trainings of one shape."""
 
     reads: Reads
     library: Path | bytes
@@ -72,9 +75,6 @@ class Programs:
 
         It is compiled at the first call on this machine.
 
-        Args:
-            lanes, batch: The arguments of `TracedStep.of`.
-
         Raises:
             NoCompilerError: If this machine cannot compile the program.
         """
@@ -106,3 +106,22 @@ class Programs:
             program = self._known.gradients[shape]
             self._gradients[shape] = None if program is None else GradientProgram(program.reads, program.loaded())
         return self._gradients[shape]
+
+
+Executors: TypeAlias = Programs | Graphs
+"""Objects that make and keep the executors of a workload, one per shape of trainings: `of` returns the executor of a
+shape, and `gradient_of` the program of loss and gradient for trainings without an executor. An executor takes the steps
+of trainings in place of the vmapped engine: `advance` trains all lanes up to a step, or until a batch has a shape for
+which the executor was not compiled."""
+
+
+def executors_on(device: str, engine: str) -> Executors | None:
+    """Returns the executors that a trainer uses on this device; `None` if Python runs each step's operations.
+
+    Args:
+        engine: `blocks` compiles steps on a CPU for blocks of lanes, `merged` steps on a GPU for whole packs; on the
+            other device both are `vmapped`.
+    """
+    if device == "cuda":
+        return Graphs(compiler=merged if engine == "merged" else None)
+    return Programs() if engine == "blocks" else None

@@ -1,0 +1,158 @@
+"""Audits a directory of merged sweeps, and a sweep that is divided among several drivers."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import duckdb
+
+from attnsweep.orchestrator.analysis.machines import are_several, environments_in, types_in_words
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.audit.check_files import check_course, check_files, check_links, check_stored, count_files
+from attnsweep.orchestrator.audit.problems import Audit, Check, Fault, Problem, grouped
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
+
+_AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
+_COUNT = Problem("sweeps with another number of trainings than when they were merged", _AGAIN)
+_STRANGE = Problem("sweeps that were not merged into the directory", _AGAIN)
+_NUMBERS = Problem("sweeps whose trials have other numbers than they were given", _AGAIN)
+_TWICE = Problem("trainings recorded more than once", _AGAIN)
+
+_ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
+"""Fields in which the records of all shards must equal the sweep's record."""
+
+
+def audit_merged(directory: SweepDirectory) -> Audit:
+    """Audits a directory of merged sweeps. Only the original sweeps, not the directory, have a study and MLflow runs to
+    compare with."""
+    finished, unreadable = check_course(directory, _AGAIN)
+    problems = (
+        *check_files(directory.place, directory.spec_sha256, finished=bool(finished)),
+        *check_stored(directory),
+    )
+    try:
+        rows, links, machines = Ledger(directory.place).ask(
+            lambda connection: (
+                grouped(_compare_sources(connection, directory)),
+                check_links(connection),
+                check_machines(environments_in(connection), directory),
+            )
+        )
+    except UserError as damage:
+        rows, links, machines = (Problem(f"not checked: {damage.subject}: {damage.given}", damage.fix),), (), []
+    n_trainings = sum(source.n_trainings for source in directory.sources)
+    return Audit(
+        directory=str(directory.place),
+        sweep=directory.sweep,
+        finished=finished,
+        counts={},
+        checks=(
+            Check(f"{n_trainings:,} trainings of {len(directory.sources)} merged sweeps", rows),
+            Check("curves and heads belong to these trainings; only failed ones lack curves", links),
+            *machines,
+            Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"),
+            *unreadable,
+            Check(f"files {count_files(directory.place)}", problems),
+        ),
+    )
+
+
+def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Iterator[Fault]:
+    """Finds differences between the rows and what the record says of the merged sweeps."""
+    ranges = {
+        sweep: (n, low, high)
+        for sweep, n, low, high in connection.execute(
+            "select sweep, count(*), min(trial), max(trial) from trainings group by sweep order by sweep"
+        ).fetchall()
+    }
+    nexts = (*(source.first_trial for source in directory.sources[1:]), 2**31)
+    for source, following in zip(directory.sources, nexts, strict=True):
+        n, low, high = ranges.pop(source.sweep, (0, source.first_trial, source.first_trial))
+        if n != source.n_trainings:
+            yield _COUNT, f"{source.sweep} ({n}, not {source.n_trainings})"
+        if not source.first_trial <= low <= high < following:
+            yield _NUMBERS, f"{source.sweep} ({low}..{high}, not from {source.first_trial} on)"
+    yield from ((_STRANGE, sweep) for sweep in ranges)
+    twice = connection.execute("select trial, replicate from trainings group by all having count(*) > 1 order by all")
+    yield from ((_TWICE, f"{trial}/{replicate}") for trial, replicate in twice.fetchall())
+
+
+def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
+    """Audits a sweep of several drivers, whose trials are in shards: each shard alone, and that all of them are shards
+    of this sweep. A shard that has not begun or not ended is no problem; the sweep then counts as unfinished.
+
+    Args:
+        directory: The sweep.
+        audit: Audits one shard.
+    """
+    audits = {part.of_shard.index: audit(part.place) for part in directory.parts}
+    finished = all(part.finished for part in audits.values()) and len(audits) == directory.shards
+    unknown = any(part.finished is None for part in audits.values())
+    stages = dict.fromkeys(stage for part in audits.values() for stage in part.counts)
+    shortfall = f": {directory.shortfall}" if not unknown and directory.shortfall else ""
+    try:
+        with SweepData.open(directory.place).reading() as connection:
+            machines = check_machines(environments_in(connection), directory)
+    except UserError:
+        # If a shard cannot be read, the audit of that shard has reported the error already.
+        machines = []
+    return Audit(
+        directory=str(directory.place),
+        sweep=directory.sweep,
+        finished=None if unknown else finished,
+        counts={stage: _total(part.counts.get(stage) for part in audits.values()) for stage in stages},
+        checks=(
+            Check(
+                f"{len(directory.parts)} of {directory.shards} shards have begun{shortfall}",
+                tuple(_strangers(directory)),
+            ),
+            Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"),
+            *(_of_shard(index, part) for index, part in audits.items()),
+            *machines,
+        ),
+    )
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    known = [*counts]
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
+    """Finds directories beside the shards that are not shards of this sweep."""
+    for part in directory.parts:
+        wrong = [name for name in _ALIKE if getattr(part, name) != getattr(directory, name)]
+        home = f"{directory.place.full_name}/{part.of_shard.folder}"
+        if part.shard is None or part.shard.count != directory.shards or part.place.full_name != home:
+            wrong.append("shard")
+        if wrong:
+            yield Problem(
+                f"{part.place}: another {', '.join(wrong)} than {directory.place}", "move it out, or restore its record"
+            )
+
+
+def _of_shard(index: int, audit: Audit) -> Check:
+    """Summarizes the audit of one shard as one check. Its line has the counts of the shard's first check."""
+    first = audit.checks[0].line if audit.checks else "nothing was checked"
+    problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
+    return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)
+
+
+def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
+    """Reports if rows come from several types of machine, or from environments without a record; else returns no check.
+
+    Args:
+        trainings: Number of trainings by the id of their environment; `None` if it was not recorded.
+        directory: The sweep.
+    """
+    unknown = sorted(name for name in trainings if name is not None and name not in directory.environments)
+    if unknown and directory.environments:
+        n = sum(trainings[name] for name in unknown)
+        what = f"{n:,} trainings of environments that {SWEEP_FILE} does not name: {', '.join(unknown)}"
+        problem = Problem(what, f"restore {SWEEP_FILE} from a copy of the directory")
+        return [Check("environments of the trainings", (problem,))]
+    if not are_several(trainings, [directory]):
+        return []
+    words = types_in_words(trainings, [directory])
+    return [Check(f"trained on machines of several types, between which last bits may differ: {words}")]

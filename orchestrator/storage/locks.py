@@ -1,0 +1,241 @@
+"""The exclusive right to write to a sweep: its owner, and the lease by which a sweep in an object store is locked.
+
+A lease is one object that its holder renews, and that any process may take once it has expired. It is taken, renewed
+and given back by compare-and-swap: each write names the version that it replaces, and the store refuses the write if
+the object has changed since. Of several processes one wins, and a holder whose lease was taken over while the holder
+was suspended notices at its next renewal.
+
+Ages are differences between times of the store's own clock. The lease does not protect against a process that is
+suspended for longer than the lease between `confirm` and the end of its upload.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.workloads.errors import UserError
+
+LEASE_FILE = ".ledger.lock"
+"""Name of the lease in an object store, and of the lock file in a folder. An empty lease is free."""
+LEASE_SECONDS = 300.0
+_RENEWALS_PER_LEASE = 10
+_UNDER_WAY_SECONDS = 5.0
+"""Seconds after which the uploads that a killed writer had begun have ended."""
+_LOST_FIX = "the rows that this run has committed are kept, and the other process continues: let it end, or stop it"
+_FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that holds a lock: its command, host, process id and start.
+
+    Attributes:
+        work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
+        processes: The table of processes to which the pid belongs: boot id and namespace of the machine.
+    """
+
+    work: str
+    host: str
+    pid: int
+    since: str
+    processes: str | None
+
+    @classmethod
+    def this_process(cls, work: str) -> "Owner":
+        """Returns the present process as an owner whose lock begins now."""
+        return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
+
+    @classmethod
+    def from_json(cls, text: str) -> "Owner | None":
+        """Parses the text that `to_json` writes; returns `None` for an incomplete or any other text."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the owner was a process of this machine and has ended."""
+        if self.processes is None or self.processes != _processes():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except OSError as error:
+            # A process of another user may not be signalled, so a PermissionError means that the process is alive.
+            return isinstance(error, ProcessLookupError)
+        return False
+
+
+class TakenError(UserError):
+    """Raised if another process has locked the sweep that this process wants to write to."""
+
+
+def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
+    """Returns the error for a sweep that is locked by another process."""
+    who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
+    return TakenError(
+        place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix
+    )
+
+
+def _processes() -> str | None:
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return None
+
+
+class LostLeaseError(StoreError):
+    """Raised if another process has taken over the sweep's lease."""
+
+
+class Versioned(NamedTuple):
+    """A text in an object store, with its version and the time when it was written by the store's clock."""
+
+    text: str
+    version: str
+    written: datetime
+
+
+class LeaseStore(Protocol):
+    """Interface of an object store that holds a lease. `str(store)` names the sweep."""
+
+    def swap_text(self, name: str, text: str, version: str | None) -> str | None:
+        """Writes a text if the object still has the given version or, for `None`, if there is no object. Atomic.
+
+        Returns:
+            The new version; `None` if nothing was written.
+        """
+
+    def versioned(self, name: str) -> Versioned | None:
+        """Reads an object's text and version; returns `None` if the object does not exist."""
+
+    def now(self) -> datetime:
+        """Returns the current time by the store's clock."""
+
+
+class ObjectLock:
+    """A lease on a sweep in an object store. A thread of the holder renews the lease until `close`.
+
+    Args:
+        store: The store that holds the sweep.
+        work: The holder's command.
+        file: The object that is the lease.
+
+    Raises:
+        UserError: If another process holds it.
+        StoreError: If the store lacks compare-and-swap.
+    """
+
+    def __init__(self, store: LeaseStore, work: str, file: str = LEASE_FILE) -> None:
+        self._store = store
+        self._file = file
+        self._owner = Owner.this_process(work)
+        self._holder = uuid.uuid4().hex
+        self._renewals = itertools.count()
+        self._using = threading.Lock()
+        self._closed = threading.Event()
+        self._take()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """Renews the lease, even an expired one, unless it lasts for at least half its duration from now. Raises
+        LostLeaseError if another process has taken the lease."""
+        with self._using:
+            if time.time() - self._written > LEASE_SECONDS / 2:
+                self._renew()
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._thread.join()
+        # If the lease cannot be given back, it expires by itself. If another process has taken the lease, that process
+        # keeps it.
+        with contextlib.suppress(UserError):
+            self._replace("", self._version)
+
+    def _keep(self) -> None:
+        while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
+            # Errors while the lease is renewed are suppressed, because they occur again in `confirm`, which reports
+            # them.
+            with self._using, contextlib.suppress(UserError):
+                self._renew()
+
+    def _take(self) -> None:
+        if self._store.swap_text(self._file, "", None) and self._store.swap_text(self._file, "", None):
+            raise StoreError(
+                str(self._store),
+                given="a store that overwrites an object in spite of If-None-Match",
+                expected="a store with conditional writes like those of S3",
+                fix="keep the sweep in a directory, or in another store",
+            )
+        lease = self._store.versioned(self._file)
+        if lease is None:
+            raise taken(str(self._store), None, _FIX)
+        if lease.text and (self._store.now() - lease.written).total_seconds() < LEASE_SECONDS:
+            owner = _owner(lease)
+            # If the lease's owner is a process of this machine that has ended, the lease can be taken before it
+            # expires.
+            if owner is None or not owner.is_dead:
+                raise taken(str(self._store), owner, _FIX)
+            time.sleep(_UNDER_WAY_SECONDS)
+        self._write(lease.version)
+
+    def _renew(self) -> None:
+        try:
+            self._write(self._version)
+        except TakenError as error:
+            raise LostLeaseError(
+                error.subject,
+                given=error.given,
+                expected="a sweep whose lease this process holds until the run ends",
+                fix=_LOST_FIX,
+            ) from error
+
+    def _write(self, version: str) -> None:
+        begun = time.time()
+        # The running number makes each text different, because a store may use a hash of the content as the version.
+        text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
+        self._version, self._written = self._replace(text, version), begun
+
+    def _replace(self, text: str, version: str) -> str:
+        """Replaces the text of the lease, if the stored lease still has the version that this process saw last.
+
+        Returns:
+            The new version.
+
+        Raises:
+            TakenError: If another process has replaced it.
+        """
+        while True:
+            written = self._store.swap_text(self._file, text, version)
+            if written is not None:
+                return written
+            # If an answer of the store was lost, this process itself may have changed the object: by this write, which
+            # the client has repeated, or by an earlier write, which it had given up.
+            current = self._store.versioned(self._file)
+            if current is not None and current.text == text:
+                return current.version
+            if current is None or not current.text.partition("\n")[2].startswith(f"{self._holder} "):
+                raise taken(str(self._store), _owner(current), _FIX)
+            version = current.version
+
+
+def _owner(lease: Versioned | None) -> Owner | None:
+    return None if lease is None else Owner.from_json(lease.text.partition("\n")[0])

@@ -1,0 +1,316 @@
+"""The records of a sweep's run on which no row depends: progress, the predicted cost, and replays of trainings.
+
+`progress.json` is rewritten by the driver and read by `attnsweep status`. `promise.json` holds what `attnsweep
+forecast` predicted, which is first kept for the user on this machine. `replays.json` tells how trainings ended that
+were trained again at the end of the sweep.
+"""
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+
+from pydantic import AwareDatetime, Field
+
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
+from attnsweep.orchestrator.storage.shards import at_once
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.user_state import state_folder
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import UserError
+
+_WRITE_SECONDS = 3.0
+_UPLOAD_SECONDS = 15.0
+"""Seconds between two writes to an object store: more, because the driver waits for the answer."""
+_ALIVE = timedelta(minutes=1)
+"""A driver that has written nothing for longer than this may be dead."""
+
+
+class PackUnderWay(Record):
+    """A pack in training: its size, and the progress that its trainer has last reported.
+
+    Attributes:
+        pack: The pack's name.
+        n_trainings: Number of trainings in the pack.
+        step, n_steps: The step that the trainings have reached, and the number of steps that they take.
+        n_running: Number of trainings that have not ended; `None` if unknown.
+        where: The host and the device that train the pack; empty if unknown.
+    """
+
+    pack: str
+    n_trainings: int
+    step: int
+    n_steps: int
+    n_running: int | None = None
+    where: str = ""
+
+    def in_words(self) -> str:
+        """Describes the pack: `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
+        alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
+        on = f", on {self.where}" if self.where else ""
+        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
+
+
+class Progress(Record):
+    """The progress of a sweep as its driver last wrote it.
+
+    Attributes:
+        at: The time, by the driver's clock.
+        doing: The driver's activity in words; empty once its run has ended.
+        n_asked: Number of trials requested from the sampler so far.
+        packs: The packs in training.
+        mlflow: What is not in MLflow yet, in words; empty if nothing is missing or known to be.
+    """
+
+    at: AwareDatetime
+    doing: str
+    n_asked: int
+    packs: tuple[PackUnderWay, ...]
+    mlflow: str = ""
+
+    def in_words(self, now: datetime) -> str:
+        """Describes whether the sweep is running, with ages of its progress. Ages are at least 0, because two
+        machines' clocks may differ."""
+        age = max(now - self.at, timedelta(0))
+        if not self.doing:
+            return f"not finished; its last run ended {span(age)} ago"
+        if age > _ALIVE:
+            return f"not finished; no sign of life for {span(age)}"
+        return f"running ({self.doing}); last sign of life {span(age)} ago"
+
+    def is_running(self, now: datetime) -> bool:
+        """Returns whether the driver has recently reported that it is at work."""
+        return bool(self.doing) and now - self.at <= _ALIVE
+
+
+PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends on it")
+
+
+def progress_of(places: Sequence[Place]) -> Progress | None:
+    """Returns the progress that a sweep's driver has written, or the drivers of its shards together; `None` if there is
+    none.
+
+    Args:
+        places: The directories that the drivers write to.
+    """
+    read = at_once(PROGRESS.read_if_sound, places, max((place.n_at_once for place in places), default=1))
+    reports = [report for report in read if report is not None]
+    if len(reports) < 2:
+        return reports[0] if reports else None
+    latest = max(reports, key=lambda report: (bool(report.doing), report.at))
+    return Progress(
+        at=latest.at,
+        doing=latest.doing,
+        n_asked=sum(report.n_asked for report in reports),
+        packs=tuple(pack for report in reports if report.doing for pack in report.packs),
+        mlflow=", ".join(dict.fromkeys(report.mlflow for report in reports if report.mlflow)),
+    )
+
+
+class Beacon:
+    """Writes a sweep's progress to a file, at most every few seconds. A failure to write never stops the sweep.
+
+    Args:
+        place: The sweep, whose one writer this process is.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._seconds = _WRITE_SECONDS if self._place.pins_open_files else _UPLOAD_SECONDS
+        self._next = 0.0
+        self._n_asked = 0
+
+    def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
+        """Writes the progress, unless it was written a moment ago. Takes the arguments of `Progress`."""
+        self._n_asked = n_asked
+        if time.monotonic() >= self._next:
+            self._write(doing, packs, mlflow)
+            # The pause begins after the write has ended, so that writes to a slow store are rare.
+            self._next = time.monotonic() + self._seconds
+
+    def end(self) -> None:
+        """Writes to the progress file that the run has ended."""
+        self._write("", ())
+
+    def _write(self, doing: str, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
+        at = datetime.now(UTC)
+        now = Progress(at=at, doing=doing, n_asked=self._n_asked, packs=tuple(packs), mlflow=mlflow)
+        PROGRESS.write_passing(self._place, now)
+
+
+def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
+    """Summarizes packs in training: `2 packs under way, step 120 to 400 of 500`; returns an empty text if there are
+    none."""
+    if not packs:
+        return ""
+    steps = sorted(pack.step for pack in packs)
+    reached = f"{steps[0]}" if steps[0] == steps[-1] else f"{steps[0]} to {steps[-1]}"
+    n_steps = max(pack.n_steps for pack in packs)
+    return f"{len(packs)} pack{'s' if len(packs) > 1 else ''} under way, step {reached} of {n_steps}"
+
+
+def span(length: timedelta) -> str:
+    """Formats a duration: `5 s`, `5 min`, `5 h`, `5 days`."""
+    seconds = length.total_seconds()
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+class Promise(Record):
+    """The cost that a forecast predicts for a sweep.
+
+    Attributes:
+        seconds: Seconds of training on one core or GPU of this machine: the predicted sum of `train_seconds`.
+        seconds_low, seconds_high: The range of `seconds`.
+        is_bound: Whether `seconds` is an upper bound, because trainings may end sooner than it assumes.
+        n_rows: Rows of all tables.
+        n_bytes: Size of all tables on disk.
+    """
+
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+    seconds_low: float = Field(ge=0, allow_inf_nan=False)
+    seconds_high: float = Field(ge=0, allow_inf_nan=False)
+    is_bound: bool
+    n_rows: int = Field(ge=0)
+    n_bytes: int = Field(ge=0)
+
+
+PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a forecast's promise")
+
+
+def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
+    """Stores the predicted cost of a sweep for this user, in place of an earlier prediction. A failure is ignored.
+
+    Args:
+        spec: The sweep, as a sweep directory would store it.
+        environment: The id of the environment that would train it.
+        promise: The predicted cost.
+    """
+    with suppress(OSError, RuntimeError, StoreError, UserError):
+        folder = _of_user(spec, environment)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        PROMISE.write_passing(LocalFolder(folder), promise)
+
+
+def take_promise(directory: SweepDirectory) -> None:
+    """Copies the user's predicted cost of a new sweep, if there is one, to the sweep's directory. A failure is
+    ignored."""
+    with suppress(OSError, RuntimeError, StoreError, UserError):
+        promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
+        if promise is not None:
+            PROMISE.write_passing(directory.place, promise)
+
+
+def promise_of(directory: SweepDirectory) -> Promise | None:
+    """Returns the predicted cost of a sweep; `None` if no prediction can be read, or trials have been added
+    since."""
+    return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
+
+
+def _of_user(spec: Sweep, environment: str) -> Path:
+    """Returns the folder of a sweep's predicted cost. The folder does not depend on the seed, because the cost does
+    not."""
+    key = [spec.but(seed=0).sha256(), environment, platform.node()]
+    return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+
+
+LIKELY_CAUSES = (
+    "the workload draws random numbers outside the seeded streams, as biases of torch.nn layers may be",
+    "a Python attribute of the module, which is no tensor, differs between trainings that share a pack",
+    "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
+    "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
+)
+"""Possible reasons why a training ends differently in another pack, the most likely first."""
+
+
+class Replays(Record):
+    """The results of training some recorded trainings of a sweep once more (replays).
+
+    Attributes:
+        deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is not finite.
+        disagreeing: The columns in which a replay differs from the original row, by training id.
+        in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
+        left_out: By type of machine, the number of trainings that were not replayed, because no machine of that type
+            was available.
+    """
+
+    deviations: Mapping[str, float | None]
+    disagreeing: Mapping[str, list[str]]
+    in_packs: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
+
+    @property
+    def largest(self) -> float | None:
+        """The largest relative deviation of a loss between a training and its replay; `None` if one is not finite."""
+        values = list(self.deviations.values())
+        return None if None in values else max((value for value in values if value is not None), default=0.0)
+
+    @property
+    def fault(self) -> str | None:
+        """A sentence about what is wrong; `None` if all replays end as the original trainings did."""
+        return str(self) if self.disagreeing else None
+
+    def as_json(self) -> dict[str, int | float | None]:
+        """Returns the counts and the largest deviation as plain JSON values."""
+        n = len(self.deviations)
+        return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
+
+    def __str__(self) -> str:
+        left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
+        return f"{self._ended}; no machine was there for {left_out}" if left_out else self._ended
+
+    @property
+    def _ended(self) -> str:
+        n = len(self.deviations)
+        if n == 0:
+            return "replayed no training" + ("" if self.left_out else ": all have failed")
+        if self.disagreeing:
+            first, columns = next(iter(self.disagreeing.items()))
+            others = f"{len(self.disagreeing)} of {n} trainings {self._how}"
+            return f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
+        largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
+        return f"replayed {n} trainings {self._how}: they end as before, largest deviation of a loss {largest}"
+
+    @property
+    def _how(self) -> str:
+        n_in_packs = len(self.in_packs)
+        return f"({len(self.deviations) - n_in_packs} alone, {n_in_packs} in other packs)" if n_in_packs else "alone"
+
+
+REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep resume {}")
+
+
+def read_replays(directory: SweepDirectory) -> Replays | None:
+    """Returns the replays that an earlier run has recorded, or those of all shards together; `None` if there are none.
+
+    Raises:
+        DamagedRecordError: If a record is not as it was written.
+    """
+    read = at_once(REPLAYS.read_if_there, directory.homes, directory.place.n_at_once)
+    replays = [record for record in read if record is not None]
+    if len(replays) < 2:
+        return replays[0] if replays else None
+    return Replays(
+        deviations=dict(chain.from_iterable(record.deviations.items() for record in replays)),
+        disagreeing=dict(chain.from_iterable(record.disagreeing.items() for record in replays)),
+        in_packs=[*chain.from_iterable(record.in_packs for record in replays)],
+    )
+
+
+def earlier_replays(directory: SweepDirectory) -> Replays | None:
+    """Returns the replays of an earlier run like `read_replays`, but `None` for a damaged record, so that its
+    trainings are replayed again."""
+    try:
+        return read_replays(directory)
+    except DamagedRecordError:
+        return None

@@ -1,0 +1,247 @@
+"""The record of a sweep, `sweep.json`: the resolved spec, where and how it was run, and what follows from both."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ModelWrapValidatorHandler, field_serializer, model_validator
+
+from attnsweep.orchestrator.storage.environment import Engine, Environment
+from attnsweep.orchestrator.storage.record import Record, unless_empty
+from attnsweep.orchestrator.storage.shards import MOST_SHARDS, WHOLE, Shard
+from attnsweep.orchestrator.storage.sources import Source
+from attnsweep.search_spaces.claim import Claim
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.sweep import Sweep, sha256_of
+from attnsweep.workloads.base_names import NAME
+from attnsweep.workloads.errors import UserError
+
+CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Addend = Annotated[int, Field(gt=0)]
+TrialNumber = Annotated[int, Field(ge=0)]
+ReplicateNumber = Annotated[int, Field(ge=0)]
+BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """An extension of a sweep: how many trials, and how many replicates per trial, to add."""
+
+    trials: int = 0
+    replicates: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.trials or self.replicates)
+
+    def of(self, spec: Sweep) -> Sweep:
+        """Returns the spec with the trials and replicates of this extension added. Negative numbers remove them again.
+
+        Raises:
+            UserError: If a rule decides how many replicates a trial gets, or a pruner which trials go on.
+        """
+        if not self.replicates:
+            return spec.but(trials=spec.trials + self.trials) if self.trials else spec
+        if not isinstance(spec.replicates, int):
+            expected = f"a sweep with a fixed number of replicates, but in this sweep a rule decides: {spec.replicates}"
+            fix = "add trials, or run a new sweep with another rule"
+            raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
+        if spec.pruner is not None:
+            expected = "a sweep without a pruner, because the pruner has judged trials by their first replicates"
+            fix = "add trials, or run a new sweep with more replicates"
+            raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
+        return spec.but(trials=spec.trials + self.trials, replicates=spec.replicates + self.replicates)
+
+
+class SweepRecord(Record):
+    """The content of `sweep.json`. Fields that earlier versions lacked are not written while they are empty.
+
+    Attributes:
+        sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
+        spec: The swept space, with the trials and replicates that were added later; the file has the spec of the start.
+        spec_sha256: Hash of the stored spec, which is the spec of the sweep's start.
+        defaults: The workload's values, at the sweep's start, of the parameters that the spec does not name.
+        provenance: Versions, git commit, hardware and command at the sweep's start.
+        environments: Environments of the trainings, by the id in the ledger's `environment`; the latest driver's comes
+            last.
+        code: The sha256 of each of the user's files that are stored in the sweep, by the file's name.
+        files: The sha256 of each file that the spec names, such as a corpus, by the file's path. These files are not
+            stored.
+        more_trials: Number of trials that were added later.
+        more_replicates: Numbers of replicates that were added to every trial, one per addition.
+        retried: Failed trainings that were trained again: for each `resume --retry-failed`, replicates by trial. Their
+            earlier rows are in `set_aside`.
+        note, tags: The user's annotations of the sweep; no result depends on them.
+        bases: Trained weights that the sweep starts from and has stored: what the user gave, by the name of the
+            weights.
+        keep_weights: The trials whose final weights are kept at the end of the sweep.
+        claim: The claim that `attnsweep verify` tests; `None` without one.
+        warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
+            any.
+        sources: The sweeps that were merged into the directory; none for a sweep that was run.
+        shards: The number of drivers of a divided sweep, whose shards hold everything but this record; 0 for an
+            undivided one.
+        shard: The trials of a divided sweep that this directory holds; `None` for all trials.
+    """
+
+    sweep: str
+    spec: Sweep
+    spec_sha256: str
+    defaults: Mapping[str, Scalar]
+    provenance: Mapping[str, Any]
+    environments: Mapping[str, Environment] = {}
+    code: Mapping[CodeFile, Sha256] = unless_empty({})
+    files: Mapping[str, Sha256] = unless_empty({})
+    more_trials: int = unless_empty(0, ge=0)
+    more_replicates: tuple[Addend, ...] = unless_empty(())
+    retried: tuple[Mapping[TrialNumber, tuple[ReplicateNumber, ...]], ...] = unless_empty(())
+    note: str = unless_empty("")
+    tags: Mapping[str, str] = unless_empty({})
+    bases: Mapping[BaseName, str] = unless_empty({})
+    keep_weights: tuple[TrialNumber, ...] = unless_empty(())
+    claim: Claim | None = unless_empty(None)
+    warm_start: Sha256 | Literal[""] = unless_empty("")
+    sources: tuple[Source, ...] = unless_empty(())
+    shards: int = unless_empty(0, ge=0, le=MOST_SHARDS)
+    shard: Shard | None = unless_empty(None)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        record = validate(fields)
+        if not isinstance(spec := fields["spec"], dict):
+            return record
+        # The sha256 is computed from the stored values instead of the model, because the model may have gained fields
+        # since the values were stored.
+        if sha256_of(spec) != record.spec_sha256:
+            raise ValueError("the spec does not match the stored sha256")
+        return record.model_copy(update={"spec": record._added.of(record.spec)})
+
+    @field_serializer("spec")
+    def _at_the_start(self, spec: Sweep) -> dict[str, Any]:
+        return Extension(-self._added.trials, -self._added.replicates).of(spec).model_dump(mode="json")
+
+    @property
+    def _added(self) -> Extension:
+        return Extension(self.more_trials, sum(self.more_replicates))
+
+    @property
+    def of_shard(self) -> Shard:
+        """The shard whose trials this directory holds."""
+        return self.shard or WHOLE
+
+    @property
+    def own_spec(self) -> Sweep:
+        """The spec with the number of trials that this directory will hold."""
+        return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
+
+    @property
+    def name(self) -> str:
+        """The sweep's identity; for a shard, followed by the name of its folder."""
+        return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
+
+    def but(self, **changes: Any) -> Self:
+        """Returns a copy of the record with some fields changed. Writes nothing; `record_as` does."""
+        return self.model_copy(update=changes)
+
+    @property
+    def environment(self) -> str | None:
+        """The id of the sweep's latest environment; `None` if none is recorded."""
+        return next(reversed(list(self.environments)), None)
+
+    @property
+    def engine(self) -> Engine:
+        """The name of the engine that takes the steps of the sweep's trainings. It never changes during a sweep."""
+        return self.engine_of(self.environment)
+
+    @property
+    def engine_reason(self) -> str:
+        """The reason why the sweep has this engine, as a clause; empty if it was not recorded."""
+        return str(self.provenance.get("engine_reason", ""))
+
+    @property
+    def engine_in_words(self) -> str:
+        """The engine with the reason for it: `vmapped: its steps would not repay compiling`."""
+        return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
+
+    def engine_of(self, environment: str | None) -> Engine:
+        """Returns the engine of the sweep's environment with the given id."""
+        known = self.environments.get(environment or "")
+        return known.engine if known else "vmapped"
+
+    def machine_of(self, environment: str | None) -> str | None:
+        """Returns the type of machine of the sweep's environment with the given id; `None` if it was not recorded."""
+        known = self.environments.get(environment or "")
+        return known.machine if known else None
+
+    def changes(self, environment: Environment) -> list[str]:
+        """Returns in words how the given environment differs from the sweep's latest one."""
+        return self.environments[self.environment].changes(environment) if self.environment else []
+
+    def entering(self, environment: Environment) -> Self:
+        """Returns a copy of the record with this environment as the latest. Writes nothing; `record_as` does."""
+        others = {name: other for name, other in self.environments.items() if name != environment.id}
+        return self.but(environments={**others, environment.id: environment})
+
+    def beside(self, environment: Environment) -> Self:
+        """Returns a copy of the record with this environment added before the others. Writes nothing; `record_as`
+        does."""
+        return self.but(environments={environment.id: environment, **self.environments})
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """The ids of the environments that equal the latest one, or differ from it only in the type of machine."""
+        return frozenset(name for name, other in self.environments.items() if not self.changes(other))
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The number of replicates per trial at the sweep's start and after each addition; empty if a rule decides.
+
+        When replicates are added, a trial that was reported to the study keeps the value of its first replicates there.
+        """
+        now = self.spec.replicates
+        if not isinstance(now, int):
+            return ()
+        return tuple(accumulate(self.more_replicates, initial=now - self._added.replicates))
+
+    @property
+    def n_retried(self) -> int:
+        """The number of times that failed trainings were trained again."""
+        return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
+
+    def retried_of(self, trial: int) -> list[frozenset[int]]:
+        """Returns one set for each retry of failed trainings: the replicates of this trial that were retried then or
+        later.
+
+        A trial that was reported to the study keeps its value there. The value was computed without the replicates that
+        were retried since.
+        """
+        times = [by_trial.get(trial, ()) for by_trial in self.retried]
+        return [frozenset(chain(*times[at:])) for at in range(len(times))]
+
+    @property
+    def all_sweeps(self) -> frozenset[str]:
+        """The identities of all sweeps whose rows the directory holds."""
+        return frozenset({self.sweep, *(source.sweep for source in self.sources)})
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether trials or replicates were added after the sweep had started."""
+        return bool(self._added)
+
+    def extended(self, more: Extension) -> Self:
+        """Returns a copy of the record with trials and replicates added. Writes nothing; `record_as` does."""
+        return self.but(
+            spec=more.of(self.spec),
+            more_trials=self.more_trials + more.trials,
+            more_replicates=(*self.more_replicates, more.replicates) if more.replicates else self.more_replicates,
+        )
+
+    def retrying(self, failed: Iterable[tuple[int, int]]) -> Self:
+        """Returns a copy of the record in which these (trial, replicate) pairs are retried. Writes nothing;
+        `record_as` does."""
+        pairs = groupby(sorted(failed), key=itemgetter(0))
+        by_trial = {trial: tuple(replicate for _, replicate in group) for trial, group in pairs}
+        return self.but(retried=(*self.retried, by_trial)) if by_trial else self

@@ -1,0 +1,33 @@
+"""The command line, called in the tests' own process."""
+
+import contextlib
+import io
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from attnsweep.orchestrator import cli
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended: its exit code, and what it printed on stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*words: object) -> Ended:
+    """Runs `attnsweep WORDS`. An exception that the command line does not turn into a message is raised."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())

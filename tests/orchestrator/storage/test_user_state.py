@@ -1,0 +1,121 @@
+"""The user's own state: users unknown to the machine, homes that cannot be written, the list of trusted code."""
+
+import getpass
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.storage import user_state
+from attnsweep.orchestrator.storage.environment import current_provenance
+from attnsweep.orchestrator.storage.user_state import is_trusted, trust
+from attnsweep.orchestrator.training.cluster import _keep_token_elsewhere
+from tests.orchestrator.commands import command
+
+IN_COMMANDS = """
+import sys
+from attnsweep.orchestrator import cli
+sys.argv[1:] = ["specs", "quickstart"]
+try:
+    cli.main()
+except SystemExit:
+    pass
+"""
+IN_MLFLOWS_PROCESS = """
+from attnsweep.orchestrator.tracking.store import set_environment
+set_environment()
+"""
+
+
+def test_a_bare_number_has_a_name_and_a_home_that_nobody_can_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        # Set first, so that what the command sets is taken back.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    command("--version")
+    assert Path.home() == Path("/nonexistent")
+    assert (getpass.getuser(), current_provenance()["user"]) == (str(os.getuid()), str(os.getuid()))
+
+
+def test_a_home_and_a_name_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOGNAME", "me")
+    command("--version")
+    assert (Path.home(), getpass.getuser()) == (tmp_path, "me")
+
+
+@pytest.mark.parametrize("before", [IN_COMMANDS, IN_MLFLOWS_PROCESS])
+def test_matplotlib_does_not_warn_of_a_home_that_cannot_be_written(before: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MPL", "XDG"))}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{before}\nimport matplotlib\nmatplotlib.get_configdir()"],
+        env=environment | {"HOME": "/dev/null", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+
+
+def test_rays_token_is_in_the_environment_where_the_home_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _keep_token_elsewhere()
+    assert "RAY_AUTH_TOKEN" not in os.environ
+    monkeypatch.setenv("HOME", "/dev/null")
+    _keep_token_elsewhere()
+    token = os.environ["RAY_AUTH_TOKEN"]
+    assert len(token) == 64
+    _keep_token_elsewhere()
+    assert os.environ["RAY_AUTH_TOKEN"] == token
+
+
+MINE, OTHERS = {"a.py": "1"}, {"a.py": "2"}
+
+
+@pytest.fixture
+def other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes what follows run as in another process, which knows of trust from the user's list alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def forget() -> None:
+        monkeypatch.setattr(user_state, "_trusted_here", set())
+
+    forget()
+    return forget
+
+
+def test_trust_is_kept_beside_lines_that_are_damaged(tmp_path: Path, other_process: Callable[[], None]) -> None:
+    said: list[str] = []
+    (tmp_path / "attnsweep").mkdir()
+    (tmp_path / "attnsweep" / "trusted-code").write_bytes(b"\xff\x80\n")
+    trust(MINE, said.append)
+    other_process()
+    assert is_trusted(MINE)
+    assert not is_trusted(OTHERS)
+    assert said == []
+
+
+def test_it_is_said_where_trust_cannot_be_kept(tmp_path: Path, other_process: Callable[[], None]) -> None:
+    said: list[str] = []
+    (tmp_path / "attnsweep" / "trusted-code").mkdir(parents=True)
+    trust(MINE, said.append)
+    assert is_trusted(MINE)
+    other_process()
+    assert not is_trusted(MINE)
+    assert said == [
+        f"your trust in this sweep's code cannot be stored ({tmp_path}/attnsweep/trusted-code: Is a directory): "
+        "later commands on the sweep need --trust"
+    ]

@@ -1,0 +1,268 @@
+"""Equations that the gradients of a module satisfy: flat directions, redundant biases, closed forms, attention rows.
+
+Along a flat direction the loss is exactly constant at all weights, so that a sum of gradients is 0. Steps of gradient
+descent conserve the same sum of the weights; steps that divide gradients by their own size, such as those of Adam, do
+not. Source: Boue 2025, equation 32b (key bias).
+
+A redundant bias could be replaced by other biases: adding a vector u to the bias is undone by subtracting u w from the
+bias of every layer that reads it through a weight w. So the gradient of the bias is the sum of w db over these layers.
+Boue 2025, section 3.1, calls the value bias useful, but it is redundant in this sense. docs/gradients.md has the
+derivations.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.identities.identity import (
+    Computed,
+    Conserved,
+    Error,
+    Identity,
+    Part,
+    Point,
+    largest,
+    parameters_of,
+    stacked,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat(Conserved):
+    """A linear function that is 0 for gradients, so that gradient descent conserves its value for the weights."""
+
+    name: str
+
+    @abstractmethod
+    def sums(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Computes the linear function, (n,), of weights or of gradients."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters on which the function depends."""
+
+    @property
+    def quantity(self) -> str:
+        return "sum"
+
+    def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return self.sums(weights)
+
+    def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        return torch.zeros_like(self.sums(gradients))
+
+    def errors(self, at: Point) -> list[Error]:
+        return [Error(", ".join(self.parameters), largest(self.sums(at.gradients)) / at.scale)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoGradient(Flat):
+    """The loss does not depend on a part of the parameters, so the part's gradient is 0."""
+
+    part: Part
+    because: str
+
+    def sums(self, state: Mapping[str, Tensor]) -> Tensor:
+        return self.part.of(state).flatten()
+
+    @property
+    def quantity(self) -> str:
+        return "null"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (self.part.parameter,)
+
+    def reason(self, at: Point) -> str:
+        del at
+        return f"{self.name} has a gradient, although {self.because}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyBias(Flat):
+    """The gradient of a key bias is 0: the bias adds the same number to all logits of a query, which softmax ignores.
+
+    Attributes:
+        query: The query bias, if there is one: it helps to name the cause of a failure.
+    """
+
+    key: Part
+    query: Part | None = None
+
+    def sums(self, state: Mapping[str, Tensor]) -> Tensor:
+        return self.key.of(state).flatten()
+
+    @property
+    def quantity(self) -> str:
+        return "null"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (self.key.parameter,)
+
+    def reason(self, at: Point) -> str:
+        if self.query is not None and largest(self.query.of(at.gradients)) < _NOTHING * at.scale:
+            return (
+                "the key bias has a gradient and the query bias has none: the logits are transposed (k q^t for q k^t), "
+                "or the softmax runs over queries instead of keys"
+            )
+        return (
+            "the key bias has a gradient: the mask multiplies (masked logits must become minus infinity, not 0), "
+            "or the softmax does not run over keys"
+        )
+
+
+_NOTHING = 1e-12
+"""A gradient below this share of the whole gradient counts as 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSums(Flat):
+    """The rows of a gradient sum to 0, because adding a constant to a row of the parameter does not change the loss.
+
+    Attributes:
+        part: The matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.
+        because: The operation that removes the constant: `norm` (a layer norm) or `softmax` (of logits).
+    """
+
+    part: Part
+    because: str = "norm"
+
+    def sums(self, state: Mapping[str, Tensor]) -> Tensor:
+        return stacked((self.part,), state).sum(1)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (self.part.parameter,)
+
+    def reason(self, at: Point) -> str:
+        del at
+        rows = f"the rows of {self.name}'s gradient do not sum to 0"
+        if self.because == "softmax":
+            return f"{rows}: the softmax runs over another axis, or there is no softmax"
+        return f"{rows}: the norm does not remove the row mean, forward or backward, or something reads past the norm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualSums(Flat):
+    """If the rows of two tables are added in the model, the gradients of both tables have equal sums over rows.
+
+    Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
+    """
+
+    left: Part
+    right: Part
+
+    def sums(self, state: Mapping[str, Tensor]) -> Tensor:
+        return self.left.of(state).sum(0) - self.right.of(state).sum(0)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return parameters_of((self.left, self.right))
+
+    def reason(self, at: Point) -> str:
+        del at
+        return f"{self.name}: the gradients' sums over rows differ: the two tables are not simply added"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionRows(Identity):
+    """The attention weights of each query sum to 1, and with a causal mask the weights of later keys are 0."""
+
+    name: str
+    weights: Computed
+    is_causal: bool = False
+
+    def errors(self, at: Point) -> list[Error]:
+        weights = self._weights(at)
+        errors = [Error(f"{self.name}: sum", largest(weights.sum(-1) - 1.0))]
+        if self.is_causal:
+            errors.append(Error(f"{self.name}: later keys", largest(weights.triu(1))))
+        return errors
+
+    def reason(self, at: Point) -> str:
+        weights = self._weights(at)
+        if self.is_causal and largest(weights.triu(1)) > 0.0:
+            return f"{self.name}: queries see later keys: the mask multiplies, is transposed, or is missing"
+        if largest(weights.sum(-2) - 1.0) < torch.finfo(weights.dtype).eps * weights.shape[-2]:
+            return f"{self.name}: the weights of a key sum to 1, not those of a query: the softmax runs over queries"
+        return f"{self.name}: the weights of a query do not sum to 1: the softmax does not run over the keys alone"
+
+    def _weights(self, at: Point) -> Tensor:
+        with torch.no_grad():
+            return self.weights(at.module, at.batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedForm(Identity):
+    """The gradients of some or all parameters equal a closed formula.
+
+    Attributes:
+        source: The paper and equations of the formula.
+        gradients: Computes the gradients of a module on a batch, by parameter name.
+    """
+
+    name: str
+    source: str
+    gradients: Callable[[nn.Module, dict[str, Tensor]], dict[str, Tensor]]
+
+    def errors(self, at: Point) -> list[Error]:
+        with torch.no_grad():
+            formula_gradients = self.gradients(at.module, at.batch)
+        return [
+            Error(name, largest(formula_gradients[name] - at.gradients[name]) / at.scale) for name in formula_gradients
+        ]
+
+    def reason(self, at: Point) -> str:
+        del at
+        return f"the gradient is not that of {self.source}: a factor of the model or of its formula differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A layer x w + b whose input contains a redundant bias, which b could replace.
+
+    Attributes:
+        bias: The layer's own bias b.
+        weight: The layer's weight w, (inputs, outputs); `None` for the identity, such as a residual stream.
+    """
+
+    bias: Part
+    weight: Part | None = None
+
+    def undoes(self, at: Point) -> Tensor:
+        """Computes this layer's contribution w db to the redundant bias's gradient, (inputs,)."""
+        gradient = self.bias.of(at.gradients).flatten()
+        return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedundantBias(Identity):
+    """A bias that the biases b of the next layers make redundant: its gradient is the sum of w db over these layers.
+
+    Attributes:
+        bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads
+            unchanged because attention weights sum to 1.
+    """
+
+    name: str
+    bias: Part
+    readers: Sequence[Reader]
+
+    def errors(self, at: Point) -> list[Error]:
+        implied = torch.stack([reader.undoes(at) for reader in self.readers]).sum(0)
+        weights = [reader.weight.of(at.weights) for reader in self.readers if reader.weight is not None]
+        size = 1.0 + sum(weight.norm().item() for weight in weights)
+        names = ", ".join(parameters_of([self.bias, *(reader.bias for reader in self.readers)]))
+        return [Error(names, largest(self.bias.of(at.gradients).flatten() - implied) / (at.scale * size))]
+
+    def reason(self, at: Point) -> str:
+        del at
+        return (
+            f"{self.name}: its gradient does not follow from the biases of the layers that read it: a transposed "
+            "weight, attention weights that do not sum to 1, or another layer that reads it"
+        )
