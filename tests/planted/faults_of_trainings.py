@@ -239,7 +239,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a loss that counts padding",
-        "workloads/translation/losses.py",
+        "workloads/translation/workload.py",
         "return _mean(nats_BT, target_BT != PAD)",
         "return nats_BT.mean()",
         ("tests/workloads/translation/test_translation_losses.py",),
@@ -305,7 +305,7 @@ FAULTS_OF_TRAININGS = (
         "search_spaces/measured.py",
         "worst = -WORST_LOSS",
         "worst = WORST_LOSS",
-        ("tests/search_spaces/test_objective.py",),
+        ("tests/search_spaces/test_measured.py",),
     ),
     Fault(
         "all trials drawn alike",
