@@ -62,14 +62,9 @@ def _page(path: Path, column: int = 0) -> int:
     return int(start + chunk.total_compressed_size - 1)
 
 
-def test_a_ledger_as_it_was_written_has_no_problem(root: Path) -> None:
-    assert verify(place_of(root), SPEC) == []
-    compact(root)
-    assert verify(place_of(root), SPEC) == []
-
-
 def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
     compact(root)
+    assert verify(place_of(root), SPEC) == []
     (trainings,) = (root / "trainings").iterdir()
     assert trainings.stem == "merged-" + hashlib.sha256(trainings.read_bytes()).hexdigest()[:32]
     for table in ("curves", "heads"):

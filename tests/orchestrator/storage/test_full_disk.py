@@ -11,7 +11,7 @@ import pytest
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
@@ -173,19 +173,3 @@ def _asked(directory: SweepDirectory, n_trials: int) -> list[object]:
         study.tell(asked[-1].trial, 0.5)
     study.save()
     return list(asked)
-
-
-@pytest.mark.parametrize("n_bytes", range(1, 130, 8))
-def test_a_journal_torn_anywhere_is_read_and_appended_to(tmp_path: Path, n_bytes: int) -> None:
-    directory = SweepDirectory.create(tmp_path / "s", SPEC_OF_STUDY, {})
-    _asked(directory, 3)
-    journal = tmp_path / "s" / STUDY_FILE
-    journal.write_bytes(journal.read_bytes()[:-n_bytes])
-    study = Study(directory)
-    for each in study.asked():
-        if not each.is_told:
-            study.tell(each.trial, 0.5)
-    study.save()
-    assert study.n_asked == 3
-    assert len(_asked(directory, 2)) == 2
-    assert Study(directory).asked() == [Asked(trial, is_told=True) for trial in range(5)]
