@@ -20,13 +20,7 @@ from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import TABLE_ROWS, query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.ledger_rows import (
-    HEADS,
-    WITHOUT_HEADS,
-    open_writer,
-    pack_rows,
-    training_rows,
-)
+from tests.orchestrator.ledger.ledger_rows import HEADS, WITHOUT_HEADS, commit, open_writer, pack_rows, training_rows
 
 
 @pytest.fixture
@@ -122,13 +116,10 @@ def test_curves_and_heads_join_their_trainings(ledger: Ledger) -> None:
 
 
 def test_a_connection_outlives_a_compaction(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+    commit(tmp_path, 0, 1, 2, n_replicates=1)
     with Ledger(tmp_path).connect() as connection:
         compact(tmp_path)
-        with open_writer(tmp_path) as writer:
-            writer.commit("p3", *pack_rows("p3", [(3, 0)]))
+        commit(tmp_path, 3)
         for _ in range(2):
             assert connection.sql("SELECT count(*), sum(value) FROM curves").fetchall() == [(18, 18.0)]
 
