@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, prod
 from typing import Any, Literal, Self
 
@@ -75,6 +76,7 @@ def engine_for(
         wanted: The engine that the user asks for; `auto` chooses the faster one.
         console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
     """
+    say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
     obstacle = _impossible(spec, workload) if wanted == "blocks" else None
     if wanted != "auto" and obstacle is None:
         return EngineChoice(wanted, "--engine asks for it")
@@ -84,16 +86,12 @@ def engine_for(
             block_engine()
         except NoCompilerError as error:
             obstacle = f"compiled blocks would be several times faster, but {error}"
-            _tell(console, f"this sweep trains vmapped: {obstacle}")
+            say(f"this sweep trains vmapped: {obstacle}")
     elif wanted == "blocks":
-        _tell(console, f"this sweep trains vmapped, not in blocks: {obstacle}")
+        say(f"this sweep trains vmapped, not in blocks: {obstacle}")
     if obstacle is not None:
         return EngineChoice("vmapped", obstacle)
     return EngineChoice("blocks", "its steps repay compiling")
-
-
-def _tell(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:

@@ -237,20 +237,12 @@ class NodeRecord:
             return
         self.started(node.id)
         if n_up == 0:
-            self._give_up(node.id, node.host, f"no trainer starts there: {cause_of(why)}")
+            self.give_up(node.id, node.host, f"no trainer starts there: {cause_of(why)}")
         else:
             self.limits[node.id] = n_up
             self._notices.append(
                 f"host {node.host} trains with {n_up} trainers, because no other starts there: {cause_of(why)}"
             )
-
-    def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
-        """Gives up a node because its environment differs from the driver's."""
-        self._give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
-
-    def cannot_compile(self, node_id: str, host: str, why: str) -> None:
-        """Gives up a node because it cannot compile the programs of the sweep."""
-        self._give_up(node_id, host, why)
 
     def wait_for(self, n_trainers: int) -> None:
         """Records how many trainers wait for a node to join."""
@@ -269,7 +261,8 @@ class NodeRecord:
         """Explains for each given-up node why it was given up, as one text."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
-    def _give_up(self, node_id: str, host: str, why: str) -> None:
+    def give_up(self, node_id: str, host: str, why: str) -> None:
+        """Uses a node no more, and tells the user why."""
         if node_id not in self.refused:
             self.refused[node_id] = host, why
             self._notices.append(f"host {host} is not used: {why}")
