@@ -70,7 +70,7 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The trials and trainings that an earlier run of the sweep has left.
+    """The trials and trainings that earlier runs of the sweep have left.
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.
@@ -285,7 +285,7 @@ class SweepLoop:
         return self._environments[machine]
 
     def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Draws trials until they are enough or no trial is left. Returns `False` if the time ran out first."""
+        """Draws trials until `is_enough()` or no trial is left. Returns `False` if the time ran out first."""
         while self._n_to_ask and not is_enough():
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:

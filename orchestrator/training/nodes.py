@@ -114,8 +114,8 @@ def _minus(available: float, taken: float) -> float:
 
 
 def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
-    """Distributes trainers over the nodes. Trainers that are up stay where they are, as long as their node has a place
-    for them.
+    """Distributes trainers over the nodes. Trainers that are up stay where they are, as long as their node has room for
+    them.
 
     If an exact number of trainers is wanted and there are too few GPUs, trainers share them: 10 trainers on 8 GPUs as
     2, 2, 1, 1, 1, 1, 1, 1.
