@@ -68,8 +68,8 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Collects the numbers that certificates (tests of the label "stuck") measured: arrays (L,) over trainings by metric
-    name; NaN where a training has no such number."""
+    """Collects the numbers that certificates (tests of the label "stuck") measured: arrays (L,) over trainings, by
+    metric name; NaN where a training has no such number."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
     return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}
