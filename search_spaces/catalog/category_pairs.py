@@ -114,7 +114,6 @@ stuck_full = Sweep(
     trials=512,
     replicates=4,
 )
-"""Where do the full models get stuck? Solutions 1 to 3 and the combined model, by initialization and LayerNorm."""
 
 mission_pairs = Sweep(
     name="mission_pairs",
@@ -144,7 +143,6 @@ mission_pairs_boundary = mission_pairs.but(
     sampler="boundary",
     trials=64,
 )
-"""The sweep `mission_pairs` with trials near the border between stuck and free models."""
 
 mission_pairs_tpe = mission_pairs.but(
     name="mission_pairs_tpe",
@@ -152,7 +150,6 @@ mission_pairs_tpe = mission_pairs.but(
     sampler="tpe",
     trials=64,
 )
-"""The sweep `mission_pairs` with trials drawn by TPE, which looks for the lowest stuck rate."""
 
 shin_flavours = Sweep(
     name="shin_flavours",

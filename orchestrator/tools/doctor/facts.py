@@ -48,8 +48,7 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Collects the facts about the node of this process. It takes seconds, because it imports PyTorch and trains a
-        pack."""
+        """Collects the facts about the node of this process, which takes seconds."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),

@@ -179,8 +179,7 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """Asks a new Python process on this node for its facts. Returns them as JSON, and an error message; one of the two
-    is empty."""
+    """Asks a new Python process on this node for its facts. Returns them as JSON and an error; one of them is empty."""
     try:
         process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False

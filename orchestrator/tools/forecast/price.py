@@ -91,8 +91,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
 
     Args:
-        spec: The sweep.
-        workload: The sweep's workload.
+        spec, workload: The sweep and its workload.
         engine: The engine that would take the sweep's steps.
         seconds: CPU time after which no further shape is begun; the most frequent one is always measured.
 
@@ -180,8 +179,7 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains the longest pack that fits into a pilot's time. Returns the pack's result, the seconds of each
-    repetition, and the number of steps."""
+    """Trains the longest pack that a pilot has time for. Returns its result, seconds by repetition, and steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.
@@ -197,17 +195,15 @@ def _longest(
 
 
 def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: int) -> list[Task]:
-    """Returns the tasks of a pilot pack with `n_lanes` trainings, shortened to `n_steps` steps."""
     tasks = []
     for lane in range(n_lanes):
-        trial, replicate = lane % len(shape), lane // len(shape)
+        replicate, trial = divmod(lane, len(shape))
         parameters = _shortened(shape[trial], n_steps)
         tasks.append(Task(trial, replicate, Training(parameters, training_seed(spec.seed, trial, replicate))))
     return tasks
 
 
 def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tuple[Trained, float]:
-    """Trains a pack. Returns its result and the sum of its `train_seconds`."""
     report = trainer.start(PackOrder("forecast", tasks))
     while isinstance(report, Progress):
         report = trainer.proceed()
@@ -224,8 +220,7 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
 
 
 def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParameters:
-    """Returns the parameters with a smaller number of steps; unchanged if the workload derives the number from
-    epochs."""
+    """Returns the parameters with fewer steps; unchanged if the workload derives the number of steps from epochs."""
     try:
         return replace(parameters, n_steps=n_steps)
     except UserError:
