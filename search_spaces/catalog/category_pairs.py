@@ -21,7 +21,7 @@ quickstart = Sweep(
     trials=128,
     replicates=8,
 )
-"""The first sweep to run: when does system P stay stuck at the zero, the point that it starts near?
+"""The first sweep to run: when does attention on positions stay stuck at the zero that it starts near?
 
 At the zero the gradient vanishes. The sweep takes some 20 s on two cores.
 """
@@ -57,7 +57,7 @@ precision_border = Sweep(
     replicates=16,
     certified_share=0.1,
 )
-"""Below which initialization does rounding hold a training of system P at the zero, where the gradient vanishes?
+"""Below which initialization does rounding hold attention on positions at the zero, where the gradient vanishes?
 
 The border is found for each floating-point type, with two and with three factors; a few minutes on two cores.
 """
@@ -80,7 +80,7 @@ stuck_rates = Sweep(
     trials=250,
     replicates=16,
 )
-"""How often do systems P and C get stuck on their exact population loss?
+"""How often do attention on positions and attention on categories get stuck on their exact population loss?
 
 By initialization, step size, optimizer and softmax.
 """

@@ -1,4 +1,4 @@
-"""All checks of the doctor, in the order in which a user fixes the faults that they find.
+"""All checks of `attnsweep doctor`, in the order in which a user fixes the faults that they find.
 
 The checks of library versions, Ray's token, MLflow and the sweep directory are here; those of nodes are in `nodes.py`.
 """

@@ -1,4 +1,4 @@
-"""The facts about a node. Run as a module on the node, in a process of its own, it prints them as one JSON object."""
+"""The facts about a node, such as its GPUs. Run as a program on the node, this module prints the facts as JSON."""
 
 import json
 import os

@@ -18,7 +18,8 @@ _MOST_NAMED = 4
 _MODULE = "attnsweep.orchestrator.tools.doctor.facts"
 _SECONDS = 180.0
 _OWN_DEVICES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
-"""Environment variables of the tasks. This one keeps Ray from hiding the GPUs from a task that requests none."""
+"""Environment variables of the tasks that ask nodes. The variable keeps Ray from hiding GPUs from a task that requests
+none."""
 
 
 @dataclass(frozen=True, slots=True)

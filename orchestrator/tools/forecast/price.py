@@ -26,12 +26,13 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _SMALL, _LARGE = PackSizer.smallest, 512
-"""The two pack sizes that are measured; the large one is at most half of a shape's trainings."""
+"""The two pack sizes that are measured for each shape (trainings that can share a pack). The large one is at most half
+of the shape's trainings."""
 _MOST_SHAPES = 4
 _SECONDS_A_PACK = 4.0
-"""CPU time of a pilot's longest pack: on a busy machine a pilot takes longer, but trains as many steps."""
+"""CPU seconds of a pilot's longest pack. On a busy machine a pilot takes longer, but trains as many steps."""
 _SECONDS = 60.0
-"""CPU time of all pilots: after it no further shape is measured, but the first shape always is."""
+"""CPU seconds of all pilots, after which no further shape is measured. The first shape is always measured."""
 _FEWEST_STEPS, _LONGER = 16, 4
 """The steps of a shape's first pilot, and the factor by which the steps of each further pilot grow."""
 _REPEATS = 3
