@@ -1,7 +1,7 @@
 """The page about a stuck training: which words (terms of its gradients) vanish and why, the way out, the forecast.
 
-A part is a component of the target, such as its mean. A pull is a word that makes a weight grow, a brake one that makes
-the weight shrink. A part is starved if its words are small.
+A part is a component of the target, such as its mean. A pull is a word that contains the target, a brake is a word that
+contains the prediction. A part is starved if its words are small.
 """
 
 import math
