@@ -95,7 +95,7 @@ def _values(dimension: Varied) -> list[Scalar]:
 def _sigmas(spec: Sweep, parameters: TrainingParameters, values: Mapping[str, Scalar]) -> tuple[float | None, ...]:
     dimension: Dimension | None = spec.space.get(_SCALE, parameters.init_sigma)
     if isinstance(dimension, Conditional):
-        branch = dimension.then if values.get(dimension.on) in dimension.among else dimension.otherwise
+        branch = dimension.branch(values.get(dimension.on))
         dimension = parameters.init_sigma if branch is None else branch
     if isinstance(dimension, Float):
         sigmas = dimension.model_copy(update={"points": _POINTS}).grid()
