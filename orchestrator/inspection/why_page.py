@@ -8,8 +8,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attnsweep.orchestrator.inspection.why import Why, why
+from attnsweep.orchestrator.report.retrained import WhyPage, shown_map
 from attnsweep.orchestrator.report.sweep_report import SweepReport
-from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
 from attnsweep.workloads.words.terms import AttentionMap, Balance, GradientWords
 
 _MOST_MAPS = 4

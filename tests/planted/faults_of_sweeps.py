@@ -368,7 +368,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a report that names the folders of its machine",
-        "orchestrator/report/portable.py",
+        "orchestrator/report/templating.py",
         'return _FOLDERS.sub(".../", text)',
         "return text",
         ("tests/orchestrator/report/test_report_elsewhere.py",),

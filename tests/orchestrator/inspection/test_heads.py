@@ -208,7 +208,7 @@ def test_own_roles_maps_words_and_verdicts_are_shown(own: SweepDirectory) -> Non
     assert {word["part"] for word in told["words"]} == {"mean", "current", "rest"}
 
     report = read_sweep_report(own)
-    titles = {layer.heads[0].title.partition(",")[0] for maps in maps_of(report, 2) for layer in maps.layers}
+    titles = {next(iter(layer.heads)).partition(",")[0] for maps in maps_of(report, 2) for layer in maps.layers}
     assert titles == {"0: none", "0: first"}
     with Ledger(own.place).connect() as connection:
         assert {each.role for each in role_rates(connection, own.spec)} == {"first"}
