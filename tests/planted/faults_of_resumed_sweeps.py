@@ -111,8 +111,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "trained weights of another ending in silence",
         "orchestrator/inspection/kept_weights.py",
-        "    if end.difference:\n",
-        "    if False:\n",
+        "    if end.difference:\n        _log",
+        "    if False:\n        _log",
         (_RETRAINING,),
     ),
     Fault(
