@@ -100,7 +100,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the stuck rates, or those of one outcome, of two sweeps."""
-    from attnsweep.orchestrator.analysis import compare as compare_sweeps
+    from attnsweep.orchestrator.analysis.comparison import compare as compare_sweeps
     from attnsweep.orchestrator.cli.screen.comparison import print_comparison
 
     comparison = compare_sweeps(a, b, by=by, outcome=outcome, detail=detail)

@@ -1,5 +1,5 @@
-from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis.answer import Answer as Answer
+from .orchestrator.analysis.comparison import compare as compare
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.role_results import role_rates as role_rates
 from .orchestrator.analysis.role_results import role_rates_by as role_rates_by
