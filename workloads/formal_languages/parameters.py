@@ -95,9 +95,7 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How strings become tokens: `kinds` or `positions`. The value `auto` of `tokens` is resolved to one of
-        them.
-        """
+        """How strings become tokens: `kinds` or `positions`, to one of which `auto` is resolved."""
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
