@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.formal_languages.languages import Tokens, count_ones, tokenize
+from attnsweep.workloads.formal_languages.language import Tokens, count_ones, tokenize
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 
 LanguageLanes = Lanes[FormalLanguagesParameters]

@@ -11,7 +11,7 @@ from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.languages import Tokens
+from attnsweep.workloads.formal_languages.language import Tokens
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")

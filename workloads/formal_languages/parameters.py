@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from attnsweep.workloads.attention.attention import check_heads
 from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
-from attnsweep.workloads.formal_languages.languages import LANGUAGES, REPRESENTATIONS, Language
+from attnsweep.workloads.formal_languages.language import REPRESENTATIONS, Language
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.update_rules import optimizer_parameter
 
