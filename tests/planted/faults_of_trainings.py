@@ -15,7 +15,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/field/transformer.py",
         "last_sight = Sight(sight.bias_BQK[:, -1:],",
         "last_sight = Sight(sight.bias_BQK[:, :1],",
-        ("tests/workloads/field/test_transformer.py",),
+        ("tests/workloads/field/test_field_problems.py",),
     ),
     Fault(
         "a round too few", "workloads/engine/streams.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_streams.py",)
