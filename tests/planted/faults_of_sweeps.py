@@ -510,7 +510,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a cluster that the environment names, and --local does not leave out",
-        "orchestrator/cli/resource_options.py",
+        "orchestrator/cli/run_options.py",
         "        return option.default\n",
         "        return value\n",
         ("tests/orchestrator/cli/test_resource_options.py::test_local_goes_before_a_cluster_in_the_environment",),
