@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.inspection.bases import find_base
+from attnsweep.orchestrator.inspection.kept_weights import find_base
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials

@@ -67,7 +67,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a difference that nobody is told of",
         "orchestrator/cli/ending.py",
-        "        hooks.tell_fault(on_failure, place, summary.fault)\n",
+        "        tell_fault(on_failure, place, summary.fault)\n",
         "        pass\n",
         (_SELF_CHECK,),
     ),
@@ -109,8 +109,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "trained weights of another ending in silence",
         "orchestrator/inspection/kept_weights.py",
-        "    if end.difference:\n",
-        "    if False:\n",
+        "    if end.difference:\n        _log",
+        "    if False:\n        _log",
         (_RETRAINING,),
     ),
     Fault(
@@ -151,7 +151,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "missing weights that nobody is told of",
         "orchestrator/cli/ending.py",
-        "        hooks.tell_fault(on_failure, place, unkept)\n",
+        "        tell_fault(on_failure, place, unkept)\n",
         "        pass\n",
         (_WEIGHTS,),
     ),
