@@ -102,15 +102,15 @@ def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device)
     remaining = []
     for node in nodes:
         n_cpus, n_gpus = claims.get(node.id, Amount())
-        reduced = replace(node, n_cpus=_minus(node.n_cpus, n_cpus), n_gpus=_minus(node.n_gpus, n_gpus))
+        reduced = replace(
+            node,
+            n_cpus=max(round(node.n_cpus - n_cpus, _RAYS_DIGITS), 0.0),
+            n_gpus=max(round(node.n_gpus - n_gpus, _RAYS_DIGITS), 0.0),
+        )
         if _uses_gpus(node, device) and not _uses_gpus(reduced, device):
             reduced = replace(reduced, n_cpus=0.0)
         remaining.append(reduced)
     return remaining
-
-
-def _minus(available: float, taken: float) -> float:
-    return max(round(available - taken, _RAYS_DIGITS), 0.0)
 
 
 def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
