@@ -50,11 +50,7 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of the packs of one sweep. Only the sweep's driver writes them.
-
-    Args:
-        place: The sweep directory.
-    """
+    """The checkpoints of the packs of one sweep. Only the sweep's driver writes them."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

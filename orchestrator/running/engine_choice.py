@@ -147,12 +147,7 @@ class Ahead:
         """Starts a thread that chooses the engine and then compiles the first pack's program. `choice.result()` raises
         the thread's errors.
 
-        Args:
-            spec: The sweep.
-            workload: The sweep's workload.
-            resources: What the sweep runs on. Trainers in this process compile their own programs, because PyTorch can
-                trace in only one thread at a time.
-            choose: Chooses the engine.
+        Trainers in this process compile their own programs, because PyTorch can trace in only one thread at a time.
         """
         ahead = cls()
 

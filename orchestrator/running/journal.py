@@ -205,9 +205,6 @@ class TrialEntries:
     Used for samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The
     journal has the lines that Optuna would have written, so Optuna can open it. The journal has one study, whose id is
     0, and a trial's id is its number. The methods that Optuna's storage has too have the same names there.
-
-    Args:
-        log: The journal.
     """
 
     def __init__(self, log: StudyLog) -> None:
@@ -256,10 +253,6 @@ class JournalFile:
     A kill or a full disk can leave a part of a line, or of a trial's entries, at the end. `load` cuts the part off:
     nothing that depends on the part has been written. `optuna-dashboard` may add entries too: the file lock separates
     these from the sweep's own, and the seal of the sweep's next line covers them.
-
-    Args:
-        folder: The sweep directory.
-        name: The file's name.
     """
 
     def __init__(self, folder: LocalFolder, name: str) -> None:

@@ -176,23 +176,13 @@ class Backlog:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Returns whether enough trainings of one shape wait to fill a pack.
-
-        Args:
-            sizer: Returns the sizer of packs of a shape.
-            fair_share: Trainings left per trainer.
-        """
+        """Returns whether enough trainings of one shape wait to fill a pack; `fair_share` are left per trainer."""
         shape = self._fullest
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
         """Removes and returns the trainings of the next pack: the oldest ones of the shape with the most waiting
-        trainings.
-
-        Args:
-            sizer: Returns the sizer of packs of a shape.
-            fair_share: Trainings left per trainer.
-        """
+        trainings. Of all trainings, `fair_share` are left per trainer."""
         shape = self._fullest
         if shape is None:
             return []

@@ -105,14 +105,8 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Groups the trainings to replay into packs; those that take longest come first. A pack is named after its first
-    training.
-
-    Args:
-        tasks: The trainings by id.
-        recorded: The rows of these trainings.
-        machine_of: Returns the type of machine of an environment, by the environment's id.
-    """
+    """Groups the trainings to replay, by id, into packs; those that take longest come first. A pack is named after its
+    first training. `machine_of` returns the type of machine of an environment, by the environment's id."""
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}

@@ -62,12 +62,7 @@ class Pieces:
 
 
 class JournalPieces:
-    """The journal of a sweep in an object store, stored in pieces; used by the sweep's only writer.
-
-    Args:
-        prefix: The sweep's place.
-        folder: The folder of the pieces.
-    """
+    """The journal of a sweep in an object store, stored in pieces below one folder; used by the sweep's only writer."""
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
         self._prefix = prefix

@@ -277,12 +277,7 @@ def summarize(
 
 
 def _read_promised(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Promised | None:
-    """Reads the promised and the actual cost of a sweep; returns `None` if no forecast was made.
-
-    Args:
-        connection: The sweep's ledger, as `Ledger.ask` opens it.
-        directory: The sweep.
-    """
+    """Reads the promised and the actual cost of a sweep from its ledger; returns `None` if no forecast was made."""
     promise = promise_of(directory)
     if promise is None:
         return None

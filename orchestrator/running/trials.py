@@ -34,12 +34,6 @@ class _Tally:
 class OpenTrials:
     """Decides which trainings a trial still needs, and reports the result of each complete trial to the study.
 
-    Args:
-        directory: The sweep.
-        workload: The problem that the sweep trains.
-        study: Draws trials and records their values.
-        backlog: Queues the trials' trainings.
-
     Attributes:
         n_told: Number of trials whose values this run has reported to the study.
     """

@@ -69,12 +69,8 @@ class Note(BaseModel):
 
 
 class OtherSweeps:
-    """The other sweeps on the cluster, known by the notes that their drivers write; also writes this sweep's note.
-
-    Args:
-        sweep: The name of this sweep.
-        priority: This sweep's priority.
-    """
+    """The other sweeps on the cluster, known by the notes that their drivers write. Also writes the note of this sweep,
+    which has the given name and priority."""
 
     def __init__(self, sweep: str, priority: int) -> None:
         self._sweep, self._priority = sweep, priority
