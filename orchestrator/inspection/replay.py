@@ -15,7 +15,6 @@ from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.engine.schedule import dense_probe_steps
 
 
@@ -54,7 +53,12 @@ class Replay(Record):
         for name, ending in (("recorded", deviation.recorded), ("replayed", deviation.replayed)):
             if ending.last_words:
                 console.print(f"{name} error: {ending.last_words}", soft_wrap=True, markup=False)
-        console.print(_verdict(deviation), soft_wrap=True, markup=False)
+        verdict = (
+            f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
+            if deviation.agrees
+            else f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"
+        )
+        console.print(verdict, soft_wrap=True, markup=False)
 
 
 def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
@@ -73,16 +77,12 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     training_id = find_training(Ledger(directory.place), name)
     (again,) = retrain(directory, [training_id], None if trace is None else dense_probe_steps)
     if trace is not None:
-        _write_trace(again.traced, trace)
+        make_folder(trace, "--trace")
+        for table, rows in (("curves", again.traced.curves), ("heads", again.traced.heads)):
+            if rows is not None:
+                with writing_file(trace / f"{table}.parquet", "--trace") as path:
+                    pq.write_table(rows, path)
     return Replay(sweep=directory.sweep, deviation=again.deviation, notes=again.notes)
-
-
-def _write_trace(traced: Rows, folder: Path) -> None:
-    make_folder(folder, "--trace")
-    for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
-        if rows is not None:
-            with writing_file(folder / f"{name}.parquet", "--trace") as path:
-                pq.write_table(rows, path)
 
 
 def _table(deviation: Deviation) -> Table:
@@ -109,9 +109,3 @@ def _word(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def _verdict(deviation: Deviation) -> str:
-    if deviation.agrees:
-        return f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
-    return f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"

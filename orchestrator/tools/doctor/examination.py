@@ -41,21 +41,20 @@ def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
     yield check_versions()
     yield check_token(address)
     driver = Environment.current(load_workload("category_pairs"))
-    yield from check_nodes([this_machine()], driver) if address is None else _cluster_findings(address, driver)
+    if address is None:
+        yield from check_nodes([this_machine()], driver)
+    else:
+        from attnsweep.orchestrator.training.cluster import connection
+        from attnsweep.orchestrator.training.resources import cluster_address
+
+        try:
+            with connection(cluster_address(address)):
+                yield from check_nodes(nodes_of_cluster(), driver)
+        except UserError as mistake:
+            yield Finding("cluster", f"{mistake.given} is not {mistake.expected}", mistake.fix)
     yield check_mlflow()
     if directory is not None:
         yield check_directory(directory)
-
-
-def _cluster_findings(address: str, driver: Environment) -> Iterator[Finding]:
-    from attnsweep.orchestrator.training.cluster import connection
-    from attnsweep.orchestrator.training.resources import cluster_address
-
-    try:
-        with connection(cluster_address(address)):
-            yield from check_nodes(nodes_of_cluster(), driver)
-    except UserError as mistake:
-        yield Finding("cluster", f"{mistake.given} is not {mistake.expected}", mistake.fix)
 
 
 def check_versions() -> Finding:
