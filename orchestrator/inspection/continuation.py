@@ -24,10 +24,10 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, joined, trained_rows
 from attnsweep.orchestrator.training.tasks import Task
+from attnsweep.orchestrator.training.trainer import STOPS, text_of
 from attnsweep.workloads.diagnostics.kicks import kick
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError

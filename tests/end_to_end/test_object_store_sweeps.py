@@ -15,10 +15,10 @@ from rich.console import Console
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.journal_pieces import JournalPieces
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.running.study_storage import JournalPieces
 from attnsweep.orchestrator.storage import locks as lease
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of

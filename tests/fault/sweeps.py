@@ -56,8 +56,8 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
     class Sliced(base):  # type: ignore[misc, valid-type]
         """A local class, which Ray sends to its workers by value."""
 
-        def _train_slice(self, pack: Pack[Any]) -> bool:
-            return pack.advance(25)
+        def _train_slice(self, pack: Pack[Any]) -> None:
+            pack.advance(25)
 
         def hand_back(self) -> HandedBack:
             self._started = float("-inf")

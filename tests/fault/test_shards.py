@@ -24,7 +24,7 @@ from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.serving import changes
-from attnsweep.orchestrator.running import session, sharding
+from attnsweep.orchestrator.running import entry, session
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study import read_trials
@@ -155,11 +155,10 @@ def test_of_drivers_that_begin_at_once_one_makes_the_sweep(three: Path, tmp_path
     found = SweepDirectory.open(three)
     (environment,) = found.environments.values()
 
-    def create(place: PlaceName, shards: int, shard: Shard | None) -> SweepDirectory:
-        return SweepDirectory.create(place, found.spec, found.defaults, environment, shards=shards, shard=shard)
+    create = partial(SweepDirectory.create, spec=found.spec, defaults=found.defaults, environment=environment)
 
     def begin(index: int) -> SweepDirectory:
-        return sharding.begin_shard(tmp_path / "s", Shard(index, 8), found.spec, None, environment, create)
+        return entry.begin_shard(tmp_path / "s", Shard(index, 8), found.spec, None, environment, create)
 
     with ThreadPoolExecutor(8) as threads:
         begun = list(threads.map(begin, range(8)))
@@ -192,7 +191,7 @@ def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path)
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})
         with pytest.raises(UserError, match=words):
-            sharding.begin_shard(path, Shard(1, 3), found.spec, None, other, _never)
+            entry.begin_shard(path, Shard(1, 3), found.spec, None, other, _never)
     assert not (path / "shard-1").exists()
 
 

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.training.bleu import bleu
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.rows import bleu
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.reproduction.chiang import table1
 from attnsweep.reproduction.chiang.table1 import paired_bootstrap

@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.running.entry import resolved
-from attnsweep.orchestrator.running.preflight.engine_choice import engine_for
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.run_records import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
-from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.plan import PackSizer
+from attnsweep.orchestrator.running.preflight import Sample
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
