@@ -209,7 +209,6 @@ def objective_value(
     trainings diverge. Reported stuck rates count it as not stuck.
 
     Args:
-        objective: The sweep's objective.
         outcome: The outcome of each training.
         stuck: Whether each training ended stuck.
         loss: The `eval_loss` of each training; `None` if it was not finite.

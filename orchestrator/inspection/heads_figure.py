@@ -40,10 +40,6 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
     The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
     the blocks (S3).
-
-    Args:
-        title: The title above all panels.
-        titled: The layers with their titles.
     """
     layers = [layer for _, layer, _ in titled]
     names = {layer.number: name for name, layer, _ in titled}

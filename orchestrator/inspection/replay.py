@@ -65,7 +65,6 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     """Trains one training of a sweep again, alone, and compares it with the ledger.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         trace: A folder for `curves.parquet` and, if there are heads, `heads.parquet`: measurements at every step, or at
             about 2,000 steps of a longer training, with the columns of the ledger's tables. The additional measurements

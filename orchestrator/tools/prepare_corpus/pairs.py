@@ -50,8 +50,6 @@ def prepare_pairs(
 
     Args:
         file, source, target: As in `read_pairs`.
-        out: The corpus to write.
-        settings: The settings of the preparation.
 
     Raises:
         UserError: If the file cannot be used, or the corpus cannot be written. Nothing has been written then.
