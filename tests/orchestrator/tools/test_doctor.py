@@ -40,12 +40,8 @@ def _with(**facts: object) -> Node:
     return replace(NODE, facts=replace(FACTS, **facts))  # type: ignore[arg-type]
 
 
-def _other_numpy() -> dict[str, object]:
-    return HERE.model_copy(update={"versions": {**HERE.versions, "numpy": "1.2.3"}}).model_dump()
-
-
-def _other_code() -> dict[str, object]:
-    return HERE.model_copy(update={"code": {**HERE.code, next(iter(HERE.code)): "changed"}}).model_dump()
+OTHER_NUMPY = HERE.model_copy(update={"versions": {**HERE.versions, "numpy": "1.2.3"}}).model_dump()
+OTHER_CODE = HERE.model_copy(update={"code": {**HERE.code, next(iter(HERE.code)): "changed"}}).model_dump()
 
 
 def test_nodes_without_a_fault_pass() -> None:
@@ -64,12 +60,12 @@ def test_nodes_without_a_fault_pass() -> None:
             "FAIL  nodes      host2: No module named attnsweep; install attnsweep in the environment whose",
         ),
         (
-            _with(environment=_other_numpy()),
+            _with(environment=OTHER_NUMPY),
             "code",
             f"host2: numpy {HERE.versions['numpy']} -> 1.2.3; install the same",
         ),
         (
-            _with(environment=_other_code()),
+            _with(environment=OTHER_CODE),
             "code",
             f"host2: code of {next(iter(HERE.code))}; install the same environment",
         ),
