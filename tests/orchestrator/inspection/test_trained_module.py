@@ -216,8 +216,7 @@ def test_heads_that_are_held_are_not_exported(tmp_path: Path) -> None:
         ended = export(tmp_path / "s", "safetensors", tmp_path / "out", *(("--step", step) if step else ()))
         assert ended.err == (
             f"attnsweep: TRAINING_ID: got \"0/1, in which the intervention '{text}' acts at step {step or 12}\", "
-            "expected a training whose heads no intervention clamps or scales at this step, which other libraries cannot "
-            "do; "
+            "expected a step at which no intervention clamps or scales heads, which other libraries cannot do; "
             "choose another step with --step, or use open_sweep(...).module(...), which applies the intervention\n"
         )
     assert not (tmp_path / "out").exists()
