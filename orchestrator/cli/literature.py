@@ -96,7 +96,7 @@ def reproduce(
             typer.echo(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
     reproduction = find_reproduction(name, reproductions).chosen(full=full, corpus=corpus)
-    path = local_path(new_directory(reproduction.name, directory), "--dir")
+    path = local_path(new_directory(reproduction.name, directory))
     result = reproduction.run(path, console(stderr=True))
     answer(result.print, result.to_json, as_json=as_json, on_stderr=True)
 
