@@ -16,7 +16,7 @@ from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained, _with
 from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, check_nodes, this_machine
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.pack import Pack
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix, object_names
 
 HERE = Environment.current(CategoryPairs())
@@ -253,6 +253,6 @@ def test_the_command_exits_with_1_where_a_check_fails(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
     for directory, code, last in ((tmp_path, 0, "ok"), (Path("/proc/s"), 1, "FAIL")):
-        ended = run("doctor", "--dir", directory)
+        ended = command("doctor", "--dir", directory)
         words = [line.split()[0] for line in ended.out.splitlines()]
         assert (ended.code, words) == (code, ["ok"] * (len(words) - 1) + [last])
