@@ -15,6 +15,7 @@ from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.engine.schedule import dense_probe_steps
 
 
@@ -76,12 +77,16 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     training_id = find_training(Ledger(directory.place), name)
     (again,) = retrain(directory, [training_id], None if trace is None else dense_probe_steps)
     if trace is not None:
-        make_folder(trace, "--trace")
-        for table, rows in (("curves", again.traced.curves), ("heads", again.traced.heads)):
-            if rows is not None:
-                with writing_file(trace / f"{table}.parquet", "--trace") as path:
-                    pq.write_table(rows, path)
+        _write_trace(again.traced, trace)
     return Replay(sweep=directory.sweep, deviation=again.deviation, notes=again.notes)
+
+
+def _write_trace(traced: Rows, folder: Path) -> None:
+    make_folder(folder, "--trace")
+    for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
+        if rows is not None:
+            with writing_file(folder / f"{name}.parquet", "--trace") as path:
+                pq.write_table(rows, path)
 
 
 def _table(deviation: Deviation) -> Table:

@@ -150,7 +150,7 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
         raise UserError(
             "TRAINING_ID",
             given=f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}",
-            expected="a training without such an intervention then: other libraries cannot clamp or scale heads",
+            expected="a step at which no intervention clamps or scales heads, which other libraries cannot do",
             fix="choose another step with --step, or use open_sweep(...).module(...), which applies the intervention",
         )
 
