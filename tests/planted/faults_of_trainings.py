@@ -25,7 +25,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/plain_forms.py",
         "torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)",
         "1.0 / (centred.square().mean(dim, keepdim=True).sqrt() + layer_norm_eps)",
-        (f"{_ENGINE}/test_layer_norm.py",),
+        (f"{_ENGINE}/test_plain_forms.py",),
     ),
     Fault(
         "normal values from half the circle",
@@ -341,7 +341,7 @@ FAULTS_OF_TRAININGS = (
         "self.weights, drawn, template = starting_state(workload, lanes)",
         "self.weights, drawn, template = starting_state(workload, lanes, buffers)",
         (
-            "tests/workloads/forecast/test_prediction.py"
+            "tests/workloads/forecast/test_forecast.py"
             "::test_a_prediction_is_of_the_start_whatever_became_of_the_weights",
         ),
     ),
