@@ -174,6 +174,10 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
         """Returns the values of all declared parameters by name; retired ones are left out."""
         return {name: getattr(self, name) for name in self.declared()}
 
+    def refused(self, name: str, expected: str, fix: str) -> SpecError:
+        """Builds the error for a parameter whose value does not fit those of the others."""
+        return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
+
     def identity(self) -> dict[str, Value]:
         """Returns the values from which the training's id is computed: the same in all versions that train it alike.
 

@@ -12,6 +12,7 @@ Axes: D draw, H head, T token.
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,7 @@ _SHAPE = (8, 16, 16)
 _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PublishedTable:
     """The parameters of table 6 or 7, and the least distance that the thesis publishes for each head."""
 
@@ -136,18 +137,8 @@ class PublishedTable:
     distances: tuple[float, ...]
 
 
-TABLE_6 = PublishedTable(
-    number=6,
-    window=3,
-    num_pos=2,
-    distances=(17.229, 15.749, 21.084, 18.796, 16.913, 17.232, 18.121, 18.711),
-)
-TABLE_7 = PublishedTable(
-    number=7,
-    window=10,
-    num_pos=1,
-    distances=(22.584, 20.904, 20.631, 19.964, 21.001, 22.181, 21.397, 21.169),
-)
+TABLE_6 = PublishedTable(6, 3, 2, (17.229, 15.749, 21.084, 18.796, 16.913, 17.232, 18.121, 18.711))
+TABLE_7 = PublishedTable(7, 10, 1, (22.584, 20.904, 20.631, 19.964, 21.001, 22.181, 21.397, 21.169))
 
 
 def load_heads() -> Tensor:
@@ -221,14 +212,7 @@ def reproduce_table(
         return compare(table, heads, figures, n_runs=n_runs, n_draws=n_draws)
 
 
-def reproduce_table_6(directory: Path, console: Console) -> Comparison:
-    """Reproduces table 6 by the thesis's sampling procedure and by the exact optimum."""
-    return reproduce_table(TABLE_6, directory, console)
-
-
-def reproduce_table_7(directory: Path, console: Console) -> Comparison:
-    """Reproduces table 7, which differs from table 6 in window and number of blocks."""
-    return reproduce_table(TABLE_7, directory, console)
+reproduce_table_6, reproduce_table_7 = (partial(reproduce_table, table) for table in (TABLE_6, TABLE_7))
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
@@ -237,15 +221,12 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
     exact = exact_distances(heads, w, p)
-    agrees = [abs(distance - published) <= TOLERANCE for distance, published in zip(ours, table.distances, strict=True)]
-    rows = [
-        value_row(f"head {head + 1}: by random draws", ours[head], published, agrees=agrees[head])
-        for head, published in enumerate(table.distances)
-    ]
-    rows += [
-        value_row(f"head {head + 1}: exact optimum", exact["nearest"][head].item(), published)
-        for head, published in enumerate(table.distances)
-    ]
+    rows = []
+    for head, (drawn, published) in enumerate(zip(ours, table.distances, strict=True), 1):
+        agrees = abs(drawn - published) <= TOLERANCE
+        rows.append(value_row(f"head {head}: by random draws", drawn, published, agrees=agrees))
+    for head, (nearest, published) in enumerate(zip(exact["nearest"].tolist(), table.distances, strict=True), 1):
+        rows.append(value_row(f"head {head}: exact optimum", nearest, published))
     return Comparison(
         title=f"Least distances of eight heads to structured families, w = {w}, num_pos = {p}",
         source=f"Conti 2024, table {table.number}",

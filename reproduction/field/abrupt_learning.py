@@ -13,7 +13,7 @@ from rich.console import Console
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
-from attnsweep.reproduction.rows import Bounds, mean_difference_row, mean_row, median_row, ratio_row, share_row
+from attnsweep.reproduction.rows import Bounds, Claim, mean_difference_row, mean_row, median_row, ratio_row, share_row
 from attnsweep.reproduction.trained import queried, swept
 from attnsweep.search_spaces.catalog.field import abrupt_learning
 
@@ -30,6 +30,7 @@ from trainings join (
 """
 _COLOURS = ("#0072B2", "#56B4E9", "#000000", "#E69F00", "#D55E00")
 """Okabe & Ito 2008."""
+_UNFINISHED = "A training that has not left the plateau counts with its last step."
 _NEARLY_ALL: Bounds = (0.8, 1.0)
 _SHORTER: Bounds = (0.0, 0.99)
 _LONGER: Bounds = (1.01, math.inf)
@@ -80,19 +81,14 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reports how long the plateau lasts for each `init_sigma` of a finished sweep."""
     plateaus = plateaus_of(sweep, "init_sigma")
-    rows = [
-        median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(plateau.length), published=None)
-        for sigma, plateau in plateaus.items()
-    ]
+    title = "Steps on the plateau, by the standard deviation of the initialization"
     return Comparison(
         title="abrupt-learning-starts: the plateau of a moving-window sum, by its initialization",
         source="attnsweep, docs/problems/abrupt_learning.md; the source starts at 0.02 with a width of 256",
-        rows=rows,
-        tables=[
-            ("Steps on the plateau, by the standard deviation of the initialization", _table("init_sigma", plateaus))
-        ],
+        rows=_medians({f"init_sigma {sigma:g}": plateau for sigma, plateau in plateaus.items()}),
+        tables=[(title, _table("init_sigma", plateaus))],
         figures=save_figure(_figure("init_sigma", plateaus), directory, "abrupt_learning_starts"),
-        notes=["A training that has not left the plateau counts with its last step."],
+        notes=[_UNFINISHED],
     )
 
 
@@ -100,10 +96,7 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Compares how long the plateau lasts for each task of a finished sweep with the paper."""
     plateaus = plateaus_of(sweep, "task")
     plain = list(plateaus["window_sum"].length)
-    rows = [
-        median_row(f"{task}: steps on the plateau, median", list(plateau.length), published=None)
-        for task, plateau in plateaus.items()
-    ]
+    rows = _medians(plateaus)
     for task, published, within in (
         ("reverse", "100 of 400 steps", _SHORTER),
         ("copy", "100 of 400 steps", _SHORTER),
@@ -120,7 +113,7 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
         notes=[
             "Published is for how many steps the authors train each task: of a plateau's length it is only a hint. The "
             "rows are held against the direction.",
-            "A training that has not left the plateau counts with its last step.",
+            _UNFINISHED,
         ],
     )
 
@@ -155,30 +148,33 @@ def _plateau(columns: NDArray[np.float64]) -> Plateau:
     return Plateau(length, is_left > 0, first_before > 0, repetition, collapse, progress, *after)
 
 
+def _medians(plateaus: Mapping[str, Plateau]) -> list[ComparedValue]:
+    return [
+        median_row(f"{name}: steps on the plateau, median", list(plateau.length), published=None)
+        for name, plateau in plateaus.items()
+    ]
+
+
 def _rows(plateaus: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
     plain = plateaus[1.0]
-    for factor, plateau in plateaus.items():
-        yield median_row(f"c = {factor:g}: steps on the plateau, median", list(plateau.length), published=None)
+    yield from _medians({f"c = {factor:g}": plateau for factor, plateau in plateaus.items()})
     for factor, plateau in plateaus.items():
         if factor != 1.0:
             published, within = ("longer", _LONGER) if factor < 1.0 else ("shorter", _SHORTER)
             name = f"c = {factor:g}: steps on the plateau, over those at c = 1"
             yield ratio_row(name, list(plateau.length), list(plain.length), published=published, agrees_within=within)
-    yield share_row(
-        "c = 1: the first answer is learned on the plateau",
-        int(plain.first_before.sum()),
-        len(plain.length),
-        published="a partial solution",
-        agrees_within=_NEARLY_ALL,
-    )
-    yield mean_row(
-        "c = 1: mean cosine of states on the plateau",
-        list(plain.collapse),
-        published="nearly parallel",
-        agrees_within=_NEARLY_ALL,
-    )
-    if plain.is_left.any():
-        yield from _ends(plain)
+    partial: Claim = {"published": "a partial solution", "agrees_within": _NEARLY_ALL}
+    n_first = int(plain.first_before.sum())
+    yield share_row("c = 1: the first answer is learned on the plateau", n_first, len(plain.length), **partial)
+    parallel: Claim = {"published": "nearly parallel", "agrees_within": _NEARLY_ALL}
+    yield mean_row("c = 1: mean cosine of states on the plateau", list(plain.collapse), **parallel)
+    for metric, name, published in (
+        ("repetition", "repetition", "strong repetition bias, ends with it"),
+        ("collapse", "mean cosine", "collapse, ends with it"),
+    ):
+        if plain.is_left.any():
+            on, after = (list(getattr(plain, column)[plain.is_left]) for column in (metric, f"{metric}_after"))
+            yield mean_difference_row(f"c = 1: {name} on the plateau minus at the end", on, after, published=published)
     yield mean_difference_row(
         "c = 1: attention on needed tokens, last probe of the plateau minus start",
         list(plain.progress),
@@ -193,18 +189,6 @@ def _rows(plateaus: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
             list(getattr(largest, metric)),
             published="less severe with a bias",
         )
-
-
-def _ends(plain: Plateau) -> Iterator[ComparedValue]:
-    """Compares the answers' repetition and collapse on the plateau with those at the end, for trainings that leave
-    it.
-    """
-    for metric, name, published in (
-        ("repetition", "repetition", "strong repetition bias, ends with it"),
-        ("collapse", "mean cosine", "collapse, ends with it"),
-    ):
-        on, after = (list(getattr(plain, column)[plain.is_left]) for column in (metric, f"{metric}_after"))
-        yield mean_difference_row(f"c = 1: {name} on the plateau minus at the end", on, after, published=published)
 
 
 def _table(name: str, plateaus: Mapping[Any, Plateau]) -> list[list[str]]:

@@ -21,6 +21,7 @@ Source: Shin & Matzinger 2025, sections 2.1-2.3; corrections: docs/theory.md, ha
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -164,18 +165,36 @@ def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
     problems.append((*LARGE_SIZE, large))
-    errors = {(name, *case): _largest_error(name, problems, *case) for name in SOLUTIONS for case in _CASES}
+    errors = {
+        (name, form, sign): _largest(problems, sign, partial(_off, name, form, lambda q: q))
+        for name in SOLUTIONS
+        for form, sign in _CASES
+    }
+    off_cut, off_cut_too, off_added = (
+        _largest(problems, "signed", partial(_off, name, "printed", wanted))
+        for name, wanted in (
+            ("solution_2", lambda q: q.clamp_min(0.0)),
+            ("solution_3", lambda q: q.clamp_min(0.0)),
+            ("solution_1", printed_solution_1),
+        )
+    )
+    apart = _largest(
+        problems,
+        "signed",
+        lambda q, text: _answers("solution_2", "corrected", q, text) - _answers("solution_3", "corrected", q, text),
+    )
+    off_diagonal = _largest(problems, "signed", _diagonals_differ)
     small = ", ".join(f"({N}, {M})" for N, M in SMALL_SIZES)
     return Comparison(
         title="Hand-programmed solutions 1-3 of category pairs, as printed and corrected",
         source="Shin & Matzinger 2025, sections 2.1-2.3",
         rows=[
             *(_row(name, form, sign, errors[name, form, sign]) for name, form, sign in errors if form == "printed"),
-            _difference("2, 3 as printed: off max(q*, 0) by", None, _distance_from_cut(problems)),
-            _difference("1 as printed: off the form below by", None, _distance_from_added(problems)),
+            _difference("2, 3 as printed: off max(q*, 0) by", None, max(off_cut, off_cut_too)),
+            _difference("1 as printed: off the form below by", None, off_added),
             *(_example_row(name) for name in SOLUTIONS),
-            _difference("2, 3 corrected: answers differ by", "the same", _distance_of_2_and_3(problems)),
-            _difference("diag(U^t X^t AX), diag(X^t A^t XU)", "the same", _distance_of_diagonals(problems)),
+            _difference("2, 3 corrected: answers differ by", "the same", apart),
+            _difference("diag(U^t X^t AX), diag(X^t A^t XU)", "the same", off_diagonal),
             _difference("10 X_(i-1) + X_i, no ReLU: off by", "exact", linear_case_error(LARGE_SIZE[1])),
         ],
         tables=[("Largest error over all texts", _error_table(errors))],
@@ -265,12 +284,13 @@ def _target(N: int, sign: str) -> Tensor:
     return target.abs() if sign == "non-negative" else target
 
 
-def _by_pair(table_NN: Tensor, text_BM: Tensor) -> Tensor:
-    return table_NN[text_BM[:, :-1], text_BM[:, 1:]]
+def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
+    return SOLUTIONS[name](target, text.shape[1], printed=form == "printed").answers(text)[:, 1:]
 
 
-def _answers(name: str, target: Tensor, text: Tensor, *, printed: bool) -> Tensor:
-    return SOLUTIONS[name](target, text.shape[1], printed=printed).answers(text)[:, 1:]
+def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
+    """Returns the answers of a solution minus those of the table `wanted(q*)`, at the positions that have a pair."""
+    return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
@@ -278,43 +298,11 @@ def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], T
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 
 
-def _largest_error(name: str, problems: _Problems, form: str, sign: str) -> float:
-    printed = form == "printed"
-    return _largest(problems, sign, lambda q, text: _answers(name, q, text, printed=printed) - _by_pair(q, text))
-
-
-def _distance_from_cut(problems: _Problems) -> float:
-    def errors(q: Tensor, text: Tensor) -> Tensor:
-        second, third = (_answers(name, q, text, printed=True) for name in ("solution_2", "solution_3"))
-        wanted = _by_pair(q.clamp_min(0.0), text)
-        return torch.stack([second - wanted, third - wanted])
-
-    return _largest(problems, "signed", errors)
-
-
-def _distance_from_added(problems: _Problems) -> float:
-    def error(q: Tensor, text: Tensor) -> Tensor:
-        return _answers("solution_1", q, text, printed=True) - _by_pair(printed_solution_1(q), text)
-
-    return _largest(problems, "signed", error)
-
-
-def _distance_of_2_and_3(problems: _Problems) -> float:
-    def error(q: Tensor, text: Tensor) -> Tensor:
-        second, third = (_answers(name, q, text, printed=False) for name in ("solution_2", "solution_3"))
-        return second - third
-
-    return _largest(problems, "signed", error)
-
-
-def _distance_of_diagonals(problems: _Problems) -> float:
-    def error(A: Tensor, text: Tensor) -> Tensor:
-        U = shift(text.shape[1])
-        X = torch.eye(len(A), dtype=torch.float64)[text[:50]].mT
-        left, right = U.T @ X.mT @ A @ X, X.mT @ A.T @ X @ U
-        return left.diagonal(dim1=1, dim2=2) - right.diagonal(dim1=1, dim2=2)
-
-    return _largest(problems, "signed", error)
+def _diagonals_differ(A: Tensor, text: Tensor) -> Tensor:
+    U = shift(text.shape[1])
+    X = torch.eye(len(A), dtype=torch.float64)[text[:50]].mT
+    left, right = U.T @ X.mT @ A @ X, X.mT @ A.T @ X @ U
+    return left.diagonal(dim1=1, dim2=2) - right.diagonal(dim1=1, dim2=2)
 
 
 def _row(name: str, form: str, sign: str, error: float) -> ComparedValue:
@@ -333,12 +321,8 @@ def _example_row(name: str) -> ComparedValue:
     target = 10 * table.unsqueeze(1) + table
     answers = SOLUTIONS[name](target, len(text)).answers(torch.tensor([text]))[0]
     expected = torch.tensor(wanted, dtype=torch.float64)
-    return value_row(
-        f"{_TITLES[name]} corrected: example",
-        _listed(answers),
-        _listed(expected),
-        agrees=bool((answers - expected).abs().max() <= _TOLERANCE),
-    )
+    agrees = bool((answers - expected).abs().max() <= _TOLERANCE)
+    return value_row(f"{_TITLES[name]} corrected: example", _listed(answers), _listed(expected), agrees=agrees)
 
 
 def _listed(values: Tensor) -> str:

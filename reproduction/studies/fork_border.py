@@ -65,8 +65,7 @@ class Border:
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
-        form: `merged` or `factored`: how k^t q is trained.
-        init_sigma, learning_rate, n_steps: Parameters of the trainings.
+        values: Parameters of the trainings; `qk` is how k^t q is trained.
         law: What predicts: `linear`, P(`degenerate_zero`); or `column`, whether `predicted_escape_step` is after the
             last step, where the loss is still within 1% of that of the start.
         n_replicates: The number of seeds that are trained.
@@ -78,10 +77,7 @@ class Border:
     """
 
     name: str
-    form: Literal["merged", "factored"]
-    init_sigma: float
-    learning_rate: float
-    n_steps: int
+    values: Mapping[str, Value]
     law: Literal["linear", "column"]
     n_replicates: int
     around: int
@@ -93,23 +89,20 @@ class Border:
 
     def spec(self, seed: int) -> Sweep:
         """The sweep of one configuration that trains the trainings of this border."""
-        values: dict[str, Value] = {
-            "qk": self.form,
-            "init_sigma": self.init_sigma,
-            "learning_rate": self.learning_rate,
-            "n_steps": self.n_steps,
-        }
-        one = load_sweep("quickstart").fix(values)
+        one = load_sweep("quickstart").fix(dict(self.values))
         name = f"fork_border_{self.name}"
         return one.but(name=name, sampler="grid", trials=1, replicates=self.n_replicates, seed=seed)
 
+    @property
+    def n_steps(self) -> int:
+        """The number of steps of each training."""
+        return int(self.values["n_steps"] or 0)
 
+
+_MERGED: Mapping[str, Value] = {"qk": "merged", "init_sigma": 1e-3, "learning_rate": 0.01, "n_steps": 150}
 LABEL = Border(
     name="label",
-    form="merged",
-    init_sigma=1e-3,
-    learning_rate=0.01,
-    n_steps=150,
+    values=_MERGED,
     law="linear",
     n_replicates=256,
     around=159,
@@ -119,25 +112,13 @@ LABEL = Border(
     sizes=(0.03, 0.1, 0.3, 1.0),
     n=64,
 )
-MERGED = replace(LABEL, name="merged", law="column", n_steps=159, n_rows=16, n=48)
-LARGE = replace(
-    LABEL, name="large", init_sigma=0.03, n_steps=35, around=72, n_rows=16, steps=(0, 20), sizes=(0.1, 0.3, 1.0), n=48
-)
-FACTORED = Border(
-    name="factored",
-    form="factored",
-    init_sigma=0.02,
-    learning_rate=0.03,
-    n_steps=220,
-    law="column",
-    n_replicates=128,
-    around=220,
-    within=20,
-    n_rows=16,
-    steps=(0, 110),
-    sizes=(0.01, 0.03, 0.1),
-    n=48,
-)
+_SMALLER = replace(LABEL, n_rows=16, n=48)
+MERGED = replace(_SMALLER, name="merged", law="column", values={**_MERGED, "n_steps": 159})
+_LARGE: Mapping[str, Value] = {**_MERGED, "init_sigma": 0.03, "n_steps": 35}
+LARGE = replace(_SMALLER, name="large", values=_LARGE, around=72, steps=(0, 20), sizes=(0.1, 0.3, 1.0))
+_FACTORED: Mapping[str, Value] = {"qk": "factored", "init_sigma": 0.02, "learning_rate": 0.03, "n_steps": 220}
+_AT_220 = replace(MERGED, name="factored", values=_FACTORED, n_replicates=128, around=220, within=20)
+FACTORED = replace(_AT_220, steps=(0, 110), sizes=(0.01, 0.03, 0.1))
 BORDERS = (LABEL, LARGE, MERGED, FACTORED)
 
 
@@ -263,7 +244,7 @@ def _cell(border: Border, source: Source, states: Mapping[int, Checkpoint], step
     if border.law == "linear":
         weights = source.weights(states, step)
         n_left = (border.n_steps - step - DELAYS).tolist()
-        law = LinearLaw.of(border.learning_rate)
+        law = LinearLaw.of(float(border.values["learning_rate"] or 0))
         predicted = law.committors(weights["q_MK"], weights["v_NN"], source.size, n_left)
         outcomes = rows.trainings["outcome"].to_pylist()
         return Cell(**place, k=outcomes.count("degenerate_zero"), predicted=predicted, n_wrong=None)

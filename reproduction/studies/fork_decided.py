@@ -28,7 +28,7 @@ OPEN_BETWEEN = 0.1, 0.9
 """A training is open where its committor lies between these."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """A configuration of trainings that are forked, and what their continuations change.
 
@@ -73,69 +73,25 @@ class Case:
         return f"kick {self.size:g}" if self.redraw == "kick" else self.redraw
 
 
-_INDUCTION: Mapping[str, Value] = {
-    "d_model": 16,
-    "init_sigma": None,
-    "layer_norm_eps": 1e-5,
-    "qk": "factored",
-    "n_steps": 350,
-}
+_STARTS: Mapping[str, Value] = {"init_sigma": None, "layer_norm_eps": 1e-5}
+_INDUCTION: Mapping[str, Value] = {**_STARTS, "d_model": 16, "qk": "factored", "n_steps": 350}
 _FIRST: Mapping[str, Value] = {
-    "train_length": 30,
-    "attention_scale": "inv_sqrt_d",
-    "init_sigma": None,
-    "layer_norm_eps": 1e-5,
-    "learning_rate": 0.001,
-    "n_layers": 2,
-    "n_heads": 1,
-    "n_steps": 500,
+    **{**_STARTS, "train_length": 30, "attention_scale": "inv_sqrt_d", "learning_rate": 0.001},
+    **{"n_layers": 2, "n_heads": 1, "n_steps": 500},
 }
+_MERGED: Mapping[str, Value] = {**_INDUCTION, "qk": "merged", "n_steps": 325}
 _SYSTEM_P: Mapping[str, Value] = {"init_sigma": 0.3, "learning_rate": 0.01, "n_steps": 1000}
 _MODULAR: Mapping[str, Value] = {"weight_decay": 1.0, "n_steps": 1000}
 CASES = (
-    Case(
-        name="induction",
-        sweep="induction",
-        values=_INDUCTION,
-        replicates=24,
-        steps=(0, 60, 120, 180, 240),
-    ),
-    Case(
-        name="induction, merged",
-        sweep="induction",
-        values={**_INDUCTION, "qk": "merged", "n_steps": 325},
-        replicates=16,
-        steps=(0, 150),
-    ),
-    Case(name="FIRST", sweep="first_lengths", values=_FIRST, replicates=24, steps=(0, 100, 200, 300, 400)),
-    Case(
-        name="FIRST, one layer",
-        sweep="first_lengths",
-        values={**_FIRST, "n_layers": 1},
-        replicates=16,
-        steps=(0, 250),
-    ),
+    Case("induction", "induction", _INDUCTION, replicates=24, steps=(0, 60, 120, 180, 240)),
+    Case("induction, merged", "induction", _MERGED, replicates=16, steps=(0, 150)),
+    Case("FIRST", "first_lengths", _FIRST, replicates=24, steps=(0, 100, 200, 300, 400)),
+    Case("FIRST, one layer", "first_lengths", {**_FIRST, "n_layers": 1}, replicates=16, steps=(0, 250)),
     *(
-        Case(
-            name="system P",
-            sweep="quickstart",
-            values=_SYSTEM_P,
-            replicates=24,
-            steps=(0, 20, 100),
-            redraw="kick",
-            size=size,
-        )
+        Case("system P", "quickstart", _SYSTEM_P, replicates=24, steps=(0, 20, 100), redraw="kick", size=size)
         for size in (0.01, 0.1, 1.0)
     ),
-    Case(
-        name="modular addition",
-        sweep="modular_addition",
-        values=_MODULAR,
-        replicates=12,
-        steps=(0, 400),
-        n=6,
-        redraw="kick",
-    ),
+    Case("modular addition", "modular_addition", _MODULAR, replicates=12, steps=(0, 400), n=6, redraw="kick"),
 )
 Found = Sequence[tuple[Case, Committors]]
 _DRAWN = ("induction", "FIRST")

@@ -8,7 +8,7 @@ Axes: L lane, N block, H head.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import mean_difference_row, ratio_row, share_row
+from attnsweep.reproduction.rows import Claim, mean_difference_row, ratio_row, share_row
 from attnsweep.reproduction.trained import one_thread, queried, trained
 from attnsweep.search_spaces.catalog.gpt import induction
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes
@@ -113,31 +113,18 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
     """Compares the stages of models with untied embeddings. Tied models sometimes end a stage too late for a mean."""
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
-        is_small = high <= _SMALL
-        yield ratio_row(
-            f"first stage, init_sigma {low:g} over {high:g}",
-            _pooled(stages, "first", init_sigma=low),
-            _pooled(stages, "first", init_sigma=high),
-            published="1 within 10%" if is_small else None,
-            agrees_within=(0.9, 1.1) if is_small else None,
-        )
-    for qk in _COLOURS:
-        for low, high in pairwise(sigmas):
-            small_steps, large_steps = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for sigma in (low, high))
-            if small_steps and large_steps:
-                yield mean_difference_row(
-                    f"second stage, {qk}: steps more at {low:g} than at {high:g}", small_steps, large_steps
-                )
+        claim: Claim = {"published": "1 within 10%", "agrees_within": (0.9, 1.1)} if high <= _SMALL else {}
+        ends = (_pooled(stages, "first", init_sigma=sigma) for sigma in (low, high))
+        yield ratio_row(f"first stage, init_sigma {low:g} over {high:g}", *ends, **claim)
+    for qk, (low, high) in product(_COLOURS, pairwise(sigmas)):
+        of_low, of_high = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for sigma in (low, high))
+        if of_low and of_high:
+            yield mean_difference_row(f"second stage, {qk}: steps more at {low:g} than at {high:g}", of_low, of_high)
     for sigma in sigmas:
         merged, factored = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for qk in ("merged", "factored"))
         if merged and factored:
-            yield ratio_row(
-                f"second stage, merged over factored at init_sigma {sigma:g}",
-                merged,
-                factored,
-                published="about half" if sigma <= _SMALL else None,
-                agrees_within=(0.4, 0.6) if sigma <= _SMALL else None,
-            )
+            claim = {"published": "about half", "agrees_within": (0.4, 0.6)} if sigma <= _SMALL else {}
+            yield ratio_row(f"second stage, merged over factored at init_sigma {sigma:g}", merged, factored, **claim)
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
@@ -151,9 +138,9 @@ def _table(stages: Mapping[Cell, Stages]) -> list[list[str]]:
     sigmas = sorted({cell.init_sigma for cell in stages}, reverse=True)
     rows = [["tied", "qk", "layer_norm_eps", "stage", *(f"sigma {sigma:g}" for sigma in sigmas)]]
     for tied, qk, eps in sorted({(cell.tied, cell.qk, cell.layer_norm_eps) for cell in stages}):
-        cells = [stages[Cell(tied, qk, eps, sigma)] for sigma in sigmas]
-        for name, columns in (("first", [cell.first for cell in cells]), ("second", [cell.second for cell in cells])):
-            medians = [f"{float(np.median(steps)):.3g}" for steps in columns]
+        for name in ("first", "second"):
+            steps = (getattr(stages[Cell(tied, qk, eps, sigma)], name) for sigma in sigmas)
+            medians = (f"{float(np.median(of_cell)):.3g}" for of_cell in steps)
             rows.append(["yes" if tied else "no", qk, f"{eps:g}", name, *medians])
     return rows
 
@@ -166,9 +153,8 @@ def _figure(stages: Mapping[Cell, Stages]) -> Figure:
         for qk, eps in sorted({(cell.qk, cell.layer_norm_eps) for cell in stages}):
             cells = [cell for cell in stages if (cell.tied, cell.qk, cell.layer_norm_eps) == (tied, qk, eps)]
             sigma = [cell.init_sigma for cell in cells]
-            first = [float(np.median(stages[cell].first)) for cell in cells]
-            second = [float(np.median(stages[cell].second)) for cell in cells]
             line = "-" if eps == min(cell.layer_norm_eps for cell in stages) else "--"
+            first, second = ([np.median(getattr(stages[cell], name)) for cell in cells] for name in ("first", "second"))
             panel.plot(sigma, second, line, color=_COLOURS[qk], marker="o", markersize=3, label=f"{qk}, {eps:g}")
             panel.plot(sigma, first, line, color=_COLOURS[qk], marker="s", markersize=3, alpha=0.5)
         panel.set(xscale="log", xlabel="init_sigma")
@@ -189,7 +175,7 @@ Factors = Mapping[str, float]
 """Factors by a part of the parameter's name; other parameters have the factor 1."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Change:
     """What a variant of the sweep changes: parameters, or factors of starting values or steps.
 
@@ -209,45 +195,28 @@ class Change:
 _SMALLER: Mapping[str, Value] = {"init_sigma": 0.1}
 _PYTORCHS: Mapping[str, Value] = {"init_sigma": None}
 _SLOW: Mapping[str, Value] = {"init_sigma": 0.1, "learning_rate": 0.001, "n_steps": 1200}
+_ALL = (*EMBEDDINGS, *WRITING)
 CHANGES = (
-    Change(row="start 0.1, token embeddings times 10", values=_SMALLER, start={"token": 10}),
+    Change("start 0.1, token embeddings times 10", _SMALLER, start={"token": 10}),
+    Change("start 0.1, token and position embeddings times 10", _SMALLER, start=dict.fromkeys(EMBEDDINGS, 10)),
+    Change("start 0.1, position embeddings divided by 10", _SMALLER, start={"position": 0.1}),
+    Change("PyTorch's start, token embeddings divided by 10", _PYTORCHS, start={"token": 0.1}),
+    Change("start 0.1, steps of the embeddings ten times shorter", _SMALLER, steps=dict.fromkeys(EMBEDDINGS, 0.1)),
+    Change("PyTorch's start, steps of the embeddings ten times longer", _PYTORCHS, steps=dict.fromkeys(EMBEDDINGS, 10)),
     Change(
-        row="start 0.1, token and position embeddings times 10",
-        values=_SMALLER,
-        start=dict.fromkeys(EMBEDDINGS, 10),
-    ),
-    Change(row="start 0.1, position embeddings divided by 10", values=_SMALLER, start={"position": 0.1}),
-    Change(row="PyTorch's start, token embeddings divided by 10", values=_PYTORCHS, start={"token": 0.1}),
-    Change(
-        row="start 0.1, steps of the embeddings ten times shorter",
-        values=_SMALLER,
-        steps=dict.fromkeys(EMBEDDINGS, 0.1),
+        "start 0.1, steps of what writes to the stream ten times shorter", _SMALLER, steps=dict.fromkeys(WRITING, 0.1)
     ),
     Change(
-        row="PyTorch's start, steps of the embeddings ten times longer",
-        values=_PYTORCHS,
-        steps=dict.fromkeys(EMBEDDINGS, 10),
-    ),
-    Change(
-        row="start 0.1, steps of what writes to the stream ten times shorter",
-        values=_SMALLER,
-        steps=dict.fromkeys(WRITING, 0.1),
-    ),
-    Change(
-        row="start 0.1, without the biases of what writes to the stream",
-        values=_SMALLER,
+        "start 0.1, without the biases of what writes to the stream",
+        _SMALLER,
         steps={f"{layer}.bias": 0 for layer in WRITING},
     ),
+    Change("start 0.1, embeddings and what writes to the stream times 10", _SMALLER, start=dict.fromkeys(_ALL, 10)),
+    Change("start 0.1, learning rate 0.001, 1,200 steps", _SLOW),
     Change(
-        row="start 0.1, embeddings and what writes to the stream times 10",
-        values=_SMALLER,
-        start=dict.fromkeys((*EMBEDDINGS, *WRITING), 10),
-    ),
-    Change(row="start 0.1, learning rate 0.001, 1,200 steps", values=_SLOW),
-    Change(
-        row="start 0.1, learning rate 0.001, 1,200 steps, embeddings and what writes to the stream divided by 10",
-        values=_SLOW,
-        start=dict.fromkeys((*EMBEDDINGS, *WRITING), 0.1),
+        "start 0.1, learning rate 0.001, 1,200 steps, embeddings and what writes to the stream divided by 10",
+        _SLOW,
+        start=dict.fromkeys(_ALL, 0.1),
     ),
 )
 

@@ -91,16 +91,8 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
     values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
     with one_thread():
         plain, with_state = (
-            np.concatenate(
-                [
-                    _is_held(
-                        seeds,
-                        values | {"init_sigma": s, "float32_state": in_float32, "n_steps": round(4 / (s * growth))},
-                    )
-                    for s in sigmas
-                ]
-            )
-            for in_float32 in (False, True)
+            np.concatenate([_is_held(seeds, values | {"float32_state": kept}, sigma, growth) for sigma in sigmas])
+            for kept in (False, True)
         )
     name = "3 factors, gradient descent in bfloat16: border in init_sigma"
     derived = UNIT_ROUNDOFF["bfloat16"] / growth
@@ -111,10 +103,10 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
     ]
 
 
-def _is_held(seeds: range, values: dict[str, Value]) -> NDArray[np.bool_]:
+def _is_held(seeds: range, values: dict[str, Value], sigma: float, growth: float) -> NDArray[np.bool_]:
     """Returns which trainings end stuck: with a loss within 1% of that at the zero of the gradient."""
-    ended = trained(WORKLOAD, seeds, values | {"learning_rate": LEARNING_RATE})
-    return np.asarray(ended.result.last("eval_loss") > 0.99)
+    ends = {"init_sigma": sigma, "n_steps": round(4 / (sigma * growth)), "learning_rate": LEARNING_RATE}
+    return np.asarray(trained(WORKLOAD, seeds, values | ends).result.last("eval_loss") > 0.99)
 
 
 def _border_row(name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float64], derived: float) -> ComparedValue:
@@ -126,13 +118,8 @@ def _border_row(name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float
 FORM_SIGMAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 N_FORM_SEEDS = 8
 FULL_VALUES: dict[str, Value] = {
-    "n_categories": 10,
-    "n_positions": 20,
-    "expectation": "fixed_sample",
-    "batch_size": 256,
-    "optimizer": "lbfgs",
-    "learning_rate": 1.0,
-    "n_steps": 250,
+    **{"n_categories": 10, "n_positions": 20, "expectation": "fixed_sample", "batch_size": 256},
+    **{"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 250},
 }
 
 
@@ -158,13 +145,9 @@ def reproduce_forms(
                 borders[form] = _border(sigmas, counts, n_seeds)
                 rows.append(border_row(f"{variant}, {form}: border in init_sigma", *borders[form]))
             decades = (borders["factored"][0] - borders["merged"][0]) / math.log(10)
-            if not math.isfinite(decades):
-                continue
-            rows.append(
-                value_row(
-                    f"{variant}: decades between the borders", decades, "more than 1 (predicted)", agrees=decades > 1
-                )
-            )
+            if math.isfinite(decades):
+                name, predicted = f"{variant}: decades between the borders", "more than 1 (predicted)"
+                rows.append(value_row(name, decades, predicted, agrees=decades > 1))
     return Comparison(
         title="The stuck border of the full models: k and q trained, or k^t q as one matrix",
         source="attnsweep, docs/notes/precision.md",

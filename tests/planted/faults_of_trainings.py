@@ -239,7 +239,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a loss that counts padding",
-        "workloads/translation/losses.py",
+        "workloads/translation/workload.py",
         "return _mean(nats_BT, target_BT != PAD)",
         "return nats_BT.mean()",
         ("tests/workloads/translation/test_translation_losses.py",),

@@ -1,4 +1,4 @@
-"""Multi-head attention for one training: masks, factors of the logits, interventions on heads, and the layer itself.
+"""Multi-head attention for one training: masks, factors of the logits, interventions on heads, the layer, and a block.
 
 The layer also returns its attention weights, which the scores of heads need.
 
@@ -8,13 +8,18 @@ H head, C channel of a query and a key, E = D / H channel of a value.
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear, MakesLinear
+from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.interventions import BY_POSITION, CLAMP, LOGIT_FACTOR, PATTERNS, pattern_number
+
+QK_FORMS = ("factored", "merged")
+ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,31 @@ class Sight:
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class LogitScale:
+    """A factor of attention logits: `scale`, times log n if `has_log_n`. Both are () tensors."""
+
+    scale: Tensor
+    has_log_n: Tensor
+
+    def of(self, log_n: Tensor) -> Tensor:
+        """Returns the factor for queries that see n keys each, in the shape of `log_n`."""
+        return self.scale * torch.where(self.has_log_n, log_n, 1.0)
+
+
+def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
+    """Builds the factor of the logits for a name in `ATTENTION_SCALES`; d is the number of channels of a head's key.
+
+    - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
+    - `one`: logits unscaled.
+    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). With
+      a causal mask n grows with the query's position. At n = 1 the factor is 0, which changes nothing: the softmax over
+      one key is 1.
+    """
+    scale = 1.0 if attention_scale == "one" else d_head**-0.5
+    return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))
+
+
 class HoldableHeads(nn.Module):
     """An attention layer whose heads can be clamped (to a fixed attention pattern) and scaled (in their logits).
 
@@ -78,15 +108,10 @@ class HoldableHeads(nn.Module):
 
     def __init__(self, n_heads: int, patterns: tuple[str, ...] = PATTERNS) -> None:
         super().__init__()
-        self._n_heads = n_heads
+        self.n_heads = n_heads
         self.patterns = patterns
         self.register_buffer(CLAMP, None)
         self.register_buffer(LOGIT_FACTOR, None)
-
-    @property
-    def n_heads(self) -> int:
-        """The number H of heads."""
-        return self._n_heads
 
     def scaled(self, query_BHQC: Tensor) -> Tensor:
         """Multiplies the queries of each head by the head's factor; returns the same tensor if no head is scaled."""
@@ -127,35 +152,33 @@ def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_ke
     return weight_BHQK
 
 
-ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
+def attended(
+    query_BHQC: Tensor,
+    key_BHKC: Tensor,
+    value_BHKE: Tensor,
+    bias_BHQK: Tensor,
+    clamp_H: Tensor | None = None,
+    n_keys: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mixes the values by the weights softmax(Q K^t + bias), which clamped heads replace: see `clamped`.
 
-
-@dataclass(frozen=True, slots=True)
-class LogitScale:
-    """A factor of attention logits: `scale`, times log n if `has_log_n`. Both are () tensors."""
-
-    scale: Tensor
-    has_log_n: Tensor
-
-    def of(self, log_n: Tensor) -> Tensor:
-        """Returns the factor for queries that see n keys each, in the shape of `log_n`."""
-        return self.scale * torch.where(self.has_log_n, log_n, 1.0)
-
-
-def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """Builds the factor of the logits for a name in `ATTENTION_SCALES`; d is the number of channels of a head's key.
-
-    - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
-    - `one`: logits unscaled.
-    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). With
-      a causal mask n grows with the query's position. At n = 1 the factor is 0, which changes nothing: the softmax over
-      one key is 1.
+    Returns:
+        The mixed values (B, Q, D), the heads side by side; and the weights (B, H, Q, K).
     """
-    scale = 1.0 if attention_scale == "one" else d_head**-0.5
-    return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))
+    weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
+    weight_BHQK = clamped(weight_BHQK, bias_BHQK, clamp_H, n_keys)
+    return side_by_side(weight_BHQK @ value_BHKE), weight_BHQK
 
 
-QK_FORMS = ("factored", "merged")
+def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
+    """Splits the channels by head: returns (B, H, T, X / H)."""
+    heads_BTHX: Tensor = x_BTX.unflatten(-1, (n_heads, -1))
+    return heads_BTHX.transpose(1, 2)
+
+
+def side_by_side(x_BHTC: Tensor) -> Tensor:
+    """Joins the channels of all heads: returns (B, T, H C). It undoes `by_head`."""
+    return x_BHTC.transpose(1, 2).flatten(2)
 
 
 class Attention(HoldableHeads):
@@ -165,6 +188,8 @@ class Attention(HoldableHeads):
     product of the two matrices is one parameter: Q = x W^t + c has C = D channels per head, and the keys are the tokens
     themselves. Both forms express the same functions if `qk_rank` >= D (a key bias adds the same number to all logits
     of a query, which softmax ignores), but gradient descent takes different paths in them.
+
+    A subclass that replaces `weights` has another law of attention.
 
     Args:
         d_model: D.
@@ -225,14 +250,17 @@ class Attention(HoldableHeads):
         Returns:
             The output (B, Q, D) at the tokens `asking_BQD`, and the attention weights (B, H, Q, K).
         """
-        query_BHQC = self.queries(asking_BQD, sight)
-        bias_B1QK = sight.bias_BQK.unsqueeze(1)
-        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_B1QK, self.clamp_H)
-        return self.out(mixed_BQD), weight_BHQK
+        weight_BHQK = self.weights(self.queries(asking_BQD, sight), key_BHKC, sight)
+        weight_BHQK = clamped(weight_BHQK, sight.bias_BQK.unsqueeze(1), self.clamp_H)
+        return self.out(side_by_side(weight_BHQK @ value_BHKE)), weight_BHQK
+
+    def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
+        """Computes the attention weights (B, H, Q, K) of heads that are not clamped, from scaled queries."""
+        return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
         """Computes the queries (B, H, Q, C) of tokens, multiplied by the scale and the factors of the logits."""
-        return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads))
+        return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 
     def factor(self, sight: Sight) -> Tensor:
         """Returns the factor (B, Q, 1) of each query's logits, which `attention_scale` selects."""
@@ -241,36 +269,12 @@ class Attention(HoldableHeads):
     def keys(self, x_BKD: Tensor) -> Tensor:
         """Returns the keys (B, H, K, C) of the tokens that are attended to."""
         if self.key is None:
-            return x_BKD.unsqueeze(1).expand(-1, self._n_heads, -1, -1)
-        return by_head(self.key(x_BKD), self._n_heads)
+            return x_BKD.unsqueeze(1).expand(-1, self.n_heads, -1, -1)
+        return by_head(self.key(x_BKD), self.n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
         """Returns the values (B, H, K, E) of the tokens that are attended to."""
-        return by_head(self.value(x_BKD), self._n_heads)
-
-
-def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
-    """Splits the channels by head: returns (B, H, T, X / H)."""
-    heads_BTHX: Tensor = x_BTX.unflatten(-1, (n_heads, -1))
-    return heads_BTHX.transpose(1, 2)
-
-
-def attended(
-    query_BHQC: Tensor,
-    key_BHKC: Tensor,
-    value_BHKE: Tensor,
-    bias_BHQK: Tensor,
-    clamp_H: Tensor | None = None,
-    n_keys: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Mixes the values by the weights softmax(Q K^t + bias), which clamped heads replace: see `clamped`.
-
-    Returns:
-        The mixed values (B, Q, D), the heads side by side; and the weights (B, H, Q, K).
-    """
-    weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
-    weight_BHQK = clamped(weight_BHQK, bias_BHQK, clamp_H, n_keys)
-    return (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2), weight_BHQK
+        return by_head(self.value(x_BKD), self.n_heads)
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
@@ -282,16 +286,29 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
     if qk not in QK_FORMS:
         raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct the value of qk")
     if d_model % n_heads:
-        raise SpecError(
-            "n_heads", given=n_heads, expected=f"a divisor of d_model={d_model}", fix="change n_heads or d_model"
-        )
+        divisor = f"a divisor of d_model={d_model}"
+        raise SpecError("n_heads", given=n_heads, expected=divisor, fix="change n_heads or d_model")
     if qk == "merged" and qk_rank is not None:
-        raise SpecError(
-            "qk_rank",
-            given=qk_rank,
-            expected="null with qk=merged, which has no rank",
-            fix="remove qk_rank, or set qk=factored",
-        )
+        no_rank, fix = "null with qk=merged, which has no rank", "remove qk_rank, or set qk=factored"
+        raise SpecError("qk_rank", given=qk_rank, expected=no_rank, fix=fix)
+
+
+def qk_parameter(since: str | None = None) -> Any:
+    """Declares the parameter `qk` of a workload. `since` is the version that added it to a released workload."""
+    doc = "train the matrices of queries and keys (factored), or their product as one parameter (merged)"
+    return parameter("factored", doc, choices=QK_FORMS, static=True, since=since)
+
+
+def qk_rank_parameter(since: str | None = None) -> Any:
+    """Declares the parameter `qk_rank` of a workload. `since` is as for `qk_parameter`."""
+    doc = "factored: width of a head's queries and keys; null = d_model / n_heads"
+    return parameter(None, doc, low=1, high=10_000, static=True, since=since)
+
+
+def attention_scale_parameter() -> Any:
+    """Declares the parameter `attention_scale` of a workload."""
+    doc = "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees"
+    return parameter("inv_sqrt_d", doc, choices=ATTENTION_SCALES)
 
 
 class TransformerBlock(nn.Module):

@@ -91,20 +91,14 @@ class CategoriesOnly(nn.Module):
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
         """Returns the losses per predicted position of the predictors 0 and E[Y|X_i], and the level `solved`.
 
-        `solved` is 1% of the loss of the constant predictor E[Y].
-
-        Args:
-            text_BM: Texts to average the losses over; by default the losses are exact expectations over all texts. The
-                predictors are the exact conditional expectations in both cases.
+        `solved` is 1% of the loss of the constant predictor E[Y]. The losses are averaged over the given texts, or are
+        exact expectations over all texts. The predictors are exact conditional expectations in both cases.
         """
         mean_N, target_centred_NN = _centre(self.target_NN)
         errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
-        losses = {name: self._mean_over(error_NN.square(), text_BM) for name, error_NN in errors.items()}
+        pairs = ... if text_BM is None else (text_BM[:, :-1], text_BM[:, 1:])
+        losses = {name: error_NN.square()[pairs].mean() for name, error_NN in errors.items()}
         return losses | {"solved": 1e-2 * losses["solved"]}
-
-    @staticmethod
-    def _mean_over(table_NN: Tensor, text_BM: Tensor | None) -> Tensor:
-        return (table_NN if text_BM is None else table_NN[text_BM[:, :-1], text_BM[:, 1:]]).mean()
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,7 @@ def certify(
         module: The module of ONE training.
         loss: The training loss, exact or on the training's own sample.
         lanes: The trainings.
-        state: The parameters and buffers with which the trainings ended, (L, ...) by name.
+        state: The final parameters and buffers, (L, ...) by name.
         outcome: (L,) the outcomes of the trainings.
     """
     tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
@@ -63,9 +63,7 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Splits a state. Returns the losses as a function of the parameters, with the buffers fixed, and the
-    parameters.
-    """
+    """Returns the losses as a function of the parameters, with the buffers of the state fixed, and the parameters."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 
@@ -125,9 +123,5 @@ def _twice_differentiable(loss: Loss) -> Loss:
     return in_one_piece
 
 
-_TESTS_OF_REDUCED = {
-    "degenerate_zero": _curves_down,
-    "marginal": _curves_down,
-    "runaway": _solves_after_reset,
-}
+_TESTS_OF_REDUCED = {"degenerate_zero": _curves_down, "marginal": _curves_down, "runaway": _solves_after_reset}
 _TESTS_OF_FULL = {"degenerate_zero": _escapes}

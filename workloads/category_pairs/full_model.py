@@ -6,7 +6,6 @@ Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,29 +23,32 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 
-@dataclass(frozen=True, slots=True)
-class Unwanted:
-    """The masks of a flavour (a penalized variant): 1 where its solution has a zero, else 0.
+def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
+    """Returns masks of the entries that the penalty of a flavour pulls to zero; no entry for `unconstrained`.
 
-    Attributes:
-        logits_SS: The mask of k^t q.
-        values_SS: The mask of v.
-        first_HS: The mask of W_1.
-        second_H: The mask of w_2.
+    The paper names the flavours and does not print their losses; these are ours:
+
+        added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1, w_2 that the solution leaves zero)
+
+    With categories (c) and positions (p) as rows and columns, the entries left free are
+
+        solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
+        solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
+        solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
+
+    The feed-forward part must be restricted too: if it may mix rows, v may hold any invertible matrix in the place of
+    c I, U^t or q*^t, and solutions 1 and 3 become the same. The added losses do not contain the target q* and the shift
+    U, so where to attend and what to write is still learned.
+
+    Returns:
+        By name `unwanted_SS` for k^t q, `unwanted_VV` for v, `unwanted_HV` for W_1 and `unwanted_H` for w_2: 1 where
+        the solution has a zero, else 0.
     """
-
-    logits_SS: Tensor
-    values_SS: Tensor
-    first_HS: Tensor
-    second_H: Tensor
-
-
-def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> Unwanted:
-    """Returns masks of the entries that the flavour's penalty pulls to zero; no entry for `unconstrained`."""
+    names = ("unwanted_SS", "unwanted_VV", "unwanted_HV", "unwanted_H")
     n_rows = n_categories + n_positions
     shapes = ((n_rows, n_rows), (n_rows, n_rows), (hidden_width, n_rows), (hidden_width,))
     if flavour == "unconstrained":
-        return Unwanted(*(torch.zeros(shape) for shape in shapes))
+        return {name: torch.zeros(shape) for name, shape in zip(names, shapes, strict=True)}
     logits, values, first, second = (torch.ones(shape) for shape in shapes)
     c, p = slice(0, n_categories), slice(n_categories, n_rows)
     asks, writes = (c, p) if flavour == "lean_2" else (p, c)
@@ -59,21 +61,12 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
     else:
         first[:, writes] -= torch.eye(hidden_width, n_rows)[:, writes]
         second[writes] = 0.0
-    return Unwanted(logits, values, first, second)
+    return dict(zip(names, (logits, values, first, second), strict=True))
 
 
 TEXTS_PER_PART = {"cpu": 50}
 """The texts per part of a loss, by device type: few enough for a pack of 16 to stay in the CPU's cache. A device that
 is not listed takes all texts at once."""
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """How many rows of a token the logits and the values of a variant read, and the width of the hidden layer."""
-
-    logits: int
-    values: int
-    hidden: int
 
 
 class FullModel(nn.Module):
@@ -91,8 +84,7 @@ class FullModel(nn.Module):
         log_scale: Trained if `attention_scale` is `learned`; otherwise it has no effect and no gradient.
         target_NN: The target function q*, drawn for each training.
         text_BM: The training's texts if `expectation` is `fixed_sample`, otherwise absent.
-        unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: Masks of the entries of k^t q, v, W_1 and w_2 that are zero
-            in the flavour's solution.
+        unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: The masks of `unwanted_entries`.
     """
 
     target_NN: Tensor
@@ -108,31 +100,32 @@ class FullModel(nn.Module):
 
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
-        rows = _rows(parameters)
+        N, M = parameters.n_categories, parameters.n_positions
+        # S and V, the rows that the logits and the values of the variant read, and the width of its hidden layer.
+        S, V, hidden = {
+            "solution_1": (M, N, N**2),
+            "solution_2": (N, M, M),
+            "solution_3": (M, N, N),
+            "combined": (N + M, N + M, N + M),
+        }[parameters.variant]
+        hidden = parameters.hidden_width or hidden
         self._is_factored = parameters.is_factored
         if self._is_factored:
-            rank = parameters.qk_rank or rows.logits
-            self.k_SS = nn.Parameter(torch.zeros(rank, rows.logits))
-            self.q_SS = nn.Parameter(torch.zeros(rank, rows.logits))
+            self.k_SS = nn.Parameter(torch.zeros(parameters.qk_rank or S, S))
+            self.q_SS = nn.Parameter(torch.zeros(parameters.qk_rank or S, S))
         else:
-            self.kq_SS = nn.Parameter(torch.zeros(rows.logits, rows.logits))
-        self.v_VV = nn.Parameter(torch.zeros(rows.values, rows.values))
+            self.kq_SS = nn.Parameter(torch.zeros(S, S))
+        self.v_VV = nn.Parameter(torch.zeros(V, V))
         self.log_scale = nn.Parameter(torch.zeros(1))
-        self.gain_V = nn.Parameter(torch.ones(rows.values))
-        self.bias_V = nn.Parameter(torch.zeros(rows.values))
-        self.first = Linear(rows.values, rows.hidden)
-        self.second = Linear(rows.hidden, 1)
-        N, M = parameters.n_categories, parameters.n_positions
-        scale = {
-            "one": 1.0,
-            "inv_sqrt_d": rows.logits**-0.5,
-            "log_n_inv_sqrt_d": math.log(M) * rows.logits**-0.5,
-            "learned": rows.logits**-0.5,
-        }
+        self.gain_V = nn.Parameter(torch.ones(V))
+        self.bias_V = nn.Parameter(torch.zeros(V))
+        self.first = Linear(V, hidden)
+        self.second = Linear(hidden, 1)
+        scale = {"one": 1.0, "log_n_inv_sqrt_d": math.log(M) * S**-0.5}.get(parameters.attention_scale, S**-0.5)
         for name, number in (
             ("layer_norm_eps", parameters.layer_norm_eps),
             ("flavour_weight", parameters.flavour_weight),
-            ("base_scale", scale[parameters.attention_scale]),
+            ("base_scale", scale),
             ("scale_is_learned", float(parameters.attention_scale == "learned")),
         ):
             self.register_buffer(name, torch.tensor(number, dtype=torch.float64))
@@ -141,11 +134,8 @@ class FullModel(nn.Module):
         if self.has_sample:
             self.register_buffer("text_BM", torch.zeros(parameters.batch_size, M, dtype=torch.int64))
         if parameters.variant == "combined":
-            unwanted = unwanted_entries(parameters.flavour, N, M, rows.hidden)
-            self.register_buffer("unwanted_SS", unwanted.logits_SS)
-            self.register_buffer("unwanted_VV", unwanted.values_SS)
-            self.register_buffer("unwanted_HV", unwanted.first_HS)
-            self.register_buffer("unwanted_H", unwanted.second_H)
+            for name, mask in unwanted_entries(parameters.flavour, N, M, hidden).items():
+                self.register_buffer(name, mask)
         self.variant = parameters.variant
         self.n_categories, self.n_positions = N, M
         self._softmax = parameters.attention_activation == "softmax"
@@ -179,9 +169,8 @@ class FullModel(nn.Module):
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (B, K) at positions 2..M if the attention output is replaced by 0. The answer then
-        depends on the current token alone, so one answer per distinct token is computed.
-        """
+        """Returns the answers (B, K) at positions 2..M if the attention output is replaced by 0."""
+        # The answer then depends on the current token alone, so one answer per distinct token is computed.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":
@@ -214,7 +203,6 @@ class FullModel(nn.Module):
         return error, answer_BK
 
     def _by_parts(self, text_BM: Tensor, n_results: int) -> tuple[Tensor, ...]:
-        """Returns the first `n_results` of the results of `forward` (error and answers), computed part by part."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
         n_texts = TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
@@ -261,17 +249,6 @@ _ATTEND = {
     "solution_3": attend_by_position,
     "combined": attend_by_token,
 }
-
-
-def _rows(parameters: CategoryPairsParameters) -> _Rows:
-    N, M = parameters.n_categories, parameters.n_positions
-    logits, values, hidden = {
-        "solution_1": (M, N, N**2),
-        "solution_2": (N, M, M),
-        "solution_3": (M, N, N),
-        "combined": (N + M, N + M, N + M),
-    }[parameters.variant]
-    return _Rows(logits, values, parameters.hidden_width or hidden)
 
 
 def _centre(matrix_OS: Tensor) -> Tensor:

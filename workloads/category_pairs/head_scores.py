@@ -24,8 +24,6 @@ minus the match counts).
 Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -45,21 +43,14 @@ TAKES_PART = 0.1
 LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
 
-@dataclass(frozen=True, slots=True)
-class SolutionScores:
-    """The scores of L trainings, and the label of the solution that each training implements.
-
-    Attributes:
-        scores: (L,) by name; NaN if a block is zero or constant, or the variant does not have it.
-        label: (L,) the implemented solution: one of `LABELS`.
-    """
-
-    scores: dict[str, NDArray[np.float64]]
-    label: NDArray[np.str_]
-
-
-def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor) -> SolutionScores:
+def solution_scores(
+    variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
     """Scores L trainings of one full variant, and labels the solution that each implements.
+
+    Returns:
+        The scores (L,) by name, which are NaN if a block is zero or constant, or the variant does not have it; and the
+        labels (L,) of the implemented solutions, among `LABELS`.
 
     Args:
         variant: The variant, which decides what rows the matrices have: positions, categories, or both with categories
@@ -69,7 +60,7 @@ def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target
         target_LNN: q*; rows are the previous category, columns the current one.
     """
     N = target_LNN.shape[1]
-    M = _n_positions(variant, logits_LSS, values_LVV, N)
+    M = {"combined": logits_LSS.shape[1] - N, "solution_2": values_LVV.shape[1]}.get(variant, logits_LSS.shape[1])
     logits = _padded(logits_LSS, N, M, on_positions=variant in ("solution_1", "solution_3")).double()
     values = _padded(values_LVV, N, M, on_positions=variant == "solution_2").double()
     target = target_LNN.double()
@@ -93,20 +84,13 @@ def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target
         "3": torch.minimum(scores["match_logits_shift"], scores["match_values_target"]),
     }
     scores |= {f"solution_{name}": torch.minimum(blocks[name], matches[name]) for name in blocks}
-    holds = [(scores[f"solution_{name}"] >= HOLDS) for name in ("1", "2", "3")]
-    in_2, in_3 = (((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS)) for name in ("2", "3"))
-    in_1 = (blocks["1"] >= TAKES_PART) & (matches["1"] >= HOLDS)
+    holds = [scores[f"solution_{name}"] >= HOLDS for name in ("1", "2", "3")]
+    in_1, in_2, in_3 = ((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS) for name in ("1", "2", "3"))
     cases = [*holds, in_2 & (in_1 | in_3)]
     # All scores are copied in one operation, and all cases in another one, because the host waits for the device at
     # every copy.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
-    return SolutionScores(numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4]))
-
-
-def _n_positions(variant: str, logits: Tensor, values: Tensor, n_categories: int) -> int:
-    if variant == "combined":
-        return logits.shape[1] - n_categories
-    return values.shape[1] if variant == "solution_2" else logits.shape[1]
+    return numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4])
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
@@ -149,28 +133,21 @@ def _correlation(matrix: Tensor, pattern: Tensor, weight: Tensor) -> Tensor:
 
 _BLOCKS = ("cc", "cp", "pc", "pp")
 SCORE_NAMES = (
-    *(f"share_logits_{block}" for block in _BLOCKS),
-    *(f"share_values_{block}" for block in _BLOCKS),
-    "match_logits_shift",
-    "match_logits_target",
-    "match_values_shift",
-    "match_values_target",
-    "match_values_identity",
-    "solution_1",
-    "solution_2",
-    "solution_3",
+    *(f"share_{matrix}_{block}" for matrix in ("logits", "values") for block in _BLOCKS),
+    *(
+        f"match_{what}"
+        for what in ("logits_shift", "logits_target", "values_shift", "values_target", "values_identity")
+    ),
+    *LABELS[:3],
 )
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
     """Scores the single head of L full models, (L, 1, 1). The head's role is one of `LABELS`.
 
-    Args:
-        parameters: The parameters of any lane; only the variant is read.
-        state: Parameters and buffers, (L, ...) by name.
+    `parameters` may be those of any lane; `state` holds parameters and buffers, (L, ...) by name.
     """
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
-    solutions = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
-    shape = (len(solutions.label), 1, 1)
-    scores = {name: np.asarray(solutions.scores[name], dtype=np.float64).reshape(shape) for name in SCORE_NAMES}
-    return HeadScores(scores=scores, role=solutions.label.reshape(shape))
+    scores, label = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
+    by_head = {name: np.asarray(scores[name], dtype=np.float64).reshape(-1, 1, 1) for name in SCORE_NAMES}
+    return HeadScores(scores=by_head, role=label.reshape(-1, 1, 1))

@@ -60,19 +60,16 @@ def _identities_of_full_model(parameters: CategoryPairsParameters) -> Iterator[I
         yield rescaling("queries and values", (Part("q_SS"),), (Part("v_VV"),))
 
 
-def _weights_of_positions(module: nn.Module, batch: Batch) -> Tensor:
-    del batch
+def _weights_of_positions(module: nn.Module, _: Batch) -> Tensor:
     return cast(PositionsOnly, module).attention().mT
 
 
-def _gradients_of_positions(module: nn.Module, batch: Batch) -> Batch:
-    del batch
+def _gradients_of_positions(module: nn.Module, _: Batch) -> Batch:
     system = cast(PositionsOnly, module)
     return {"q_MK": positions_only.by_attention(system), "v_NN": positions_only.by_values(system)}
 
 
-def _gradients_of_categories(module: nn.Module, batch: Batch) -> Batch:
-    del batch
+def _gradients_of_categories(module: nn.Module, _: Batch) -> Batch:
     system = cast(CategoriesOnly, module)
     n_categories = system.target_NN.shape[0]
     task = categories_only.Task(

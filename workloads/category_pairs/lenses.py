@@ -9,6 +9,7 @@ Axes: M position, N category, K = M - 1 predicted position, R row of k and q, S 
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -113,24 +114,18 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """Turns a term of the derivative with respect to attention weights into one with respect to logits. The term's text
-    calls the attention weights A.
+    """Turns a term of the derivative with respect to attention weights, which its text then calls A, into one with
+    respect to logits.
     """
+    text = re.sub(r"\bq\b", "A", term.text)
     if term.weight != _LOGITS:
-        return _with(term, term.weight, _reading_weights(term.text), term.value)
+        return replace(term, text=text)
     value = weights_MK * (term.value - (weights_MK * term.value).sum(0))
-    sign, word = ("-", term.text[1:]) if term.kind == "pull" else ("", term.text)
-    return _with(term, _LOGITS, f"{sign}aa(q, {_reading_weights(word)})", value)
-
-
-def _reading_weights(text: str) -> str:
-    return re.sub(r"\bq\b", "A", text)
+    sign, word = ("-", text[1:]) if term.kind == "pull" else ("", text)
+    return replace(term, text=f"{sign}aa(q, {word})", value=value)
 
 
 def _map(weights_TQ: Tensor, softmax: bool) -> AttentionMap:
-    """Returns the attention map of weights (T, Q): key row t, query column q. Without softmax, weights may be
-    negative.
-    """
     by_query = weights_TQ.T
     return AttentionMap(
         name="attention" if softmax else "attention, without a softmax",
@@ -159,17 +154,13 @@ def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, 
     for term in terms:
         value = factor * term.value
         if term.weight != _LOGITS:
-            yield _with(term, term.weight, term.text, value)
+            yield replace(term, value=value)
         elif k is None:
-            yield _with(term, q, term.text, value)
+            yield replace(term, weight=q, value=value)
         else:
             sign, word = ("-", term.text[1:]) if term.kind == "pull" else ("", term.text)
-            yield _with(term, k, f"{sign}q ({word})'", weights[q] @ value.T)
-            yield _with(term, q, f"{sign}k ({word})", weights[k] @ value)
-
-
-def _with(term: Term, weight: str, text: str, value: Tensor) -> Term:
-    return Term(weight=weight, part=term.part, kind=term.kind, text=text, value=value)
+            yield replace(term, weight=k, text=f"{sign}q ({word})'", value=weights[q] @ value.T)
+            yield replace(term, weight=q, text=f"{sign}k ({word})", value=weights[k] @ value)
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:

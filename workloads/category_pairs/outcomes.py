@@ -22,15 +22,25 @@ from attnsweep.workloads.engine.functional import one_lane
 
 MATCHED = ("mean", "cur", "prev", "additive")
 """The predictors with which a training's answers are compared (docs/outcomes.md)."""
-LEVELS = ("zero", *MATCHED, "unordered")
 
 _SOLVED_SHARE = 1e-2
 """A training is solved if its loss is below this share of Var Y (docs/outcomes.md)."""
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns each reference predictor's answers as a table (N, N): previous category (row), current category
-    (column).
+    """Returns each reference predictor's answers as a table (N, N): previous category (row), current category (column).
+
+    With row means r, column means c and grand mean g of q*, for uniform categories, predictors and their losses are
+
+        zero      0                         E Y^2
+        mean      E[Y] = g                  mean (q* - g)^2 = Var Y
+        cur       E[Y | X_i]                mean (q* - c)^2
+        prev      E[Y | X_{i-1}]            mean (q* - r)^2
+        additive  best f(X_{i-1}) + h(X_i)  mean (q* - r - c + g)^2
+        unordered E[Y | {X_{i-1}, X_i}]     mean ((q* - q*^t) / 2)^2
+
+    The losses of `cur` and `prev` differ from that of `mean` by about 1/N only: tell them apart by function match, not
+    by the loss alone. Derivation: docs/theory.md, reference levels.
     """
     grand = target_NN.mean()
     prev = target_NN.mean(1, keepdim=True)
@@ -64,7 +74,8 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
         for name in MATCHED
     }
     measures["ablation"] = (answer_BK - model.predict_unattended(text_BM)).square().mean() / variance
-    measures["attention_product"] = reduce(torch.mul, map(_norm, model.factors()))
+    norms = (matrix.square().sum().sqrt() for matrix in model.factors())
+    measures["attention_product"] = reduce(torch.mul, norms)
     if model.has_sample:
         measures |= _train_measures(model, batch)
     return measures
@@ -86,10 +97,6 @@ def _train_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
     return {"train_mse": error, "train_grad_norm": squares.sum().sqrt()}
 
 
-def _norm(matrix: Tensor) -> Tensor:
-    return matrix.square().sum().sqrt()
-
-
 def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
     level = evidence.metrics["eval_loss"]
     if "valley" not in evidence.levels:
@@ -97,10 +104,6 @@ def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArr
     opposed = np.sign(evidence.metrics["alpha"]) * np.sign(evidence.metrics["beta"]) < 0
     below = level < 1 / parameters.n_categories
     return np.asarray(opposed & below & (level > evidence.levels["valley"][:, None]))
-
-
-def _is_still(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    return outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
 
 
 _BELOW_ZERO = "a flat curve below the zero level: the predictor uses part of the input"
@@ -122,7 +125,7 @@ REDUCED = VerdictTable(
         AtLevel(
             outcome="degenerate_zero",
             level="zero",
-            when=_is_still,
+            when=lambda _, evidence: outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA,
             says="that of the predictor 0",
             also=f"gamma < {outcomes.STATIONARY_GAMMA:g}",
             looks="a flat curve at the loss of predicting 0",
@@ -150,8 +153,8 @@ OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where ablating attention does not change the answers, (L, P) bool. Small k and q are no sign of that:
-    under softmax they make attention uniform, not absent.
+    """Returns where ablating attention does not change the answers, (L, P) bool. Under softmax, small k and q are no
+    sign of a dead attention: they make attention uniform, not absent.
     """
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
@@ -195,14 +198,8 @@ def _matches(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def _nearest(evidence: Evidence) -> NDArray[np.str_]:
-    matches_LPF = _matches(evidence)
-    nearest: NDArray[np.str_] = np.array(MATCHED)[np.argmin(np.nan_to_num(matches_LPF, nan=np.inf), axis=2)]
+    nearest: NDArray[np.str_] = np.array(MATCHED)[np.argmin(np.nan_to_num(_matches(evidence), nan=np.inf), axis=2)]
     return nearest
-
-
-def _is_matched(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    matched: NDArray[np.bool_] = _matches(evidence).min(axis=2) < MATCHES
-    return matched
 
 
 FULL = VerdictTable(
@@ -233,7 +230,7 @@ FULL = VerdictTable(
             outcome="marginal",
             details=MATCHED,
             which=_nearest,
-            when=_is_matched,
+            when=lambda _, evidence: _matches(evidence).min(axis=2) < MATCHES,
             says=f"the smallest D_f is below {MATCHES}; the detail is the nearest f",
         ),
         Rule.moving(),

@@ -31,10 +31,7 @@ class CategoryPairsParameters(TrainingParameters):
     n_categories: int = parameter(10, "categories N", low=2, high=1000, static=True)
     n_positions: int = parameter(20, "text length M, tokens", low=2, high=10_000, static=True)
     attention_activation: str = parameter(
-        "identity",
-        "function of each column of the attention logits",
-        choices=("identity", "softmax"),
-        static=True,
+        "identity", "function of each column of the attention logits", choices=("identity", "softmax"), static=True
     )
     expectation: str = parameter(
         "population",
@@ -102,56 +99,50 @@ class CategoryPairsParameters(TrainingParameters):
 
     def _refuse_losses_without_meaning(self) -> None:
         if self.is_full and self.expectation == "population":
-            raise SpecError(
+            raise self.refused(
                 "expectation",
-                given=self.expectation,
-                expected=f"expectation=fixed_sample or expectation=sampled, because variant={self.variant} has no"
+                f"expectation=fixed_sample or expectation=sampled, because variant={self.variant} has no"
                 " closed-form loss",
-                fix="set expectation=fixed_sample, as in the paper",
+                "set expectation=fixed_sample, as in the paper",
             )
         if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
-            raise SpecError(
+            raise self.refused(
                 "expectation",
-                given=self.expectation,
-                expected="expectation=fixed_sample, because lbfgs needs the same sample throughout a line search",
-                fix="set expectation=fixed_sample, or optimizer=adam",
+                "expectation=fixed_sample, because lbfgs needs the same sample throughout a line search",
+                "set expectation=fixed_sample, or optimizer=adam",
             )
         if not self.is_full and self.expectation == "fixed_sample":
-            raise SpecError(
+            raise self.refused(
                 "expectation",
-                given=self.expectation,
-                expected=f"expectation=population or expectation=sampled, because variant={self.variant} is not a"
+                f"expectation=population or expectation=sampled, because variant={self.variant} is not a"
                 " full model, and only a full model can have a fixed sample",
-                fix="set expectation=population, or set variant to a full model, such as solution_1",
+                "set expectation=population, or set variant to a full model, such as solution_1",
             )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
         if no_closed_form and self.expectation == "population":
-            raise SpecError(
+            raise self.refused(
                 "expectation",
-                given=self.expectation,
-                expected="expectation=sampled, because a softmax over categories has no closed-form loss",
-                fix="set expectation=sampled, or attention_activation=identity",
+                "expectation=sampled, because a softmax over categories has no closed-form loss",
+                "set expectation=sampled, or attention_activation=identity",
             )
 
     def _refuse_useless_ranks(self) -> None:
         if self.qk_rank is None:
             return
         if not self.is_factored:
-            raise SpecError(
+            raise self.refused(
                 "qk_rank",
-                given=self.qk_rank,
-                expected="qk_rank=null, because the product of k^t and q is trained as one matrix, which has no rank",
-                fix="set qk=factored, or remove qk_rank",
+                "qk_rank=null, because the product of k^t and q is trained as one matrix, which has no rank",
+                "set qk=factored, or remove qk_rank",
             )
         needed = self.n_positions - 1
         needs_shift = self.variant == "positions_only" and self.attention_activation == "identity"
         if needs_shift and self.qk_rank < needed:
-            raise SpecError(
+            raise self.refused(
                 "qk_rank",
-                given=self.qk_rank,
-                expected=f"qk_rank of at least {needed}, which is n_positions - 1, because a product of lower rank"
+                f"qk_rank of at least {needed}, which is n_positions - 1, because a product of lower rank"
                 " cannot be the shift matrix of the solution",
-                fix=f"set qk_rank={needed} or more, or lower n_positions",
+                f"set qk_rank={needed} or more, or lower n_positions",
             )
 
     def _refuse_unless_default(self, names: tuple[str, ...], owner: str) -> None:

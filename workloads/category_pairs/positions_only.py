@@ -50,10 +50,7 @@ class PositionsOnly(nn.Module):
         p_K = q_MK.diagonal()
         s_K = q_MK.sum(0)
         n_K = q_MK.square().sum(0)
-        a, b = self._value_components()
-        row_sums_N = self.v_NN.sum(1)
-        B = row_sums_N.square().sum() / self.n_categories
-        A = self.v_NN.square().sum() - B
+        a, b, A, B = components(self.v_NN)
         loss_K = 1 + (-2 * a * p_K - 2 * b * s_K + A * n_K + B * s_K.square()) / self.n_categories
         return loss_K.sum()
 
@@ -68,7 +65,7 @@ class PositionsOnly(nn.Module):
     def coordinates(self) -> dict[str, Tensor]:
         """Returns the norms of q and v, and `alpha` and `beta`, the parts of v along I - P and P, where P = 11^t/N. The
         signs of `alpha` and `beta` show whether the training descends the valley at infinity (docs/outcomes.md)."""
-        a, b = self._value_components()
+        a, b, _, _ = components(self.v_NN)
         return {
             "alpha": a / (self.n_categories - 1),
             "beta": b,
@@ -77,24 +74,13 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of the stationary families, and the level `solved`. The levels are
-        listed in docs/outcomes.md.
-        """
+        """Returns the losses per predicted position of the stationary families (docs/outcomes.md), and `solved`."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
-        levels = {
-            "zero": 1.0,
-            "mean": 1 - 1 / N,
-            "solved": 0.01 if self._softmax else 0.05 * valley,
-        }
+        levels = {"zero": 1.0, "mean": 1 - 1 / N, "solved": 0.01 if self._softmax else 0.05 * valley}
         if not self._softmax:
             levels |= {"centred_shift": 1 / N + 1 / M - 1 / (N * M), "valley": valley}
         return {name: self.v_NN.new_tensor(level) for name, level in levels.items()}
-
-    def _value_components(self) -> tuple[Tensor, Tensor]:
-        """Returns tr(v (I - P)) and tr(v P), where P = 11^t/N averages over categories."""
-        b = self.v_NN.sum() / self.n_categories
-        return self.v_NN.diagonal().sum() - b, b
 
 
 SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
@@ -121,8 +107,9 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2, where P averages over categories."""
     N = v_NN.shape[0]
     b = v_NN.sum() / N
+    a = v_NN.diagonal().sum() - b
     B = v_NN.sum(1).square().sum() / N
-    return v_NN.trace() - b, b, v_NN.square().sum() - B, B
+    return a, b, v_NN.square().sum() - B, B
 
 
 def shift(M: int) -> Tensor:

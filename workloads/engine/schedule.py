@@ -6,13 +6,14 @@ TAIL = 0.8
 """The share of the steps after which the detail `moving` is judged (docs/outcomes.md)."""
 
 
-def probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Returns the default probe steps: first every step, then four per doubling of the step, up to `n_steps`.
+def probe_steps(n_steps: int, every: int | None = None) -> tuple[int, ...]:
+    """Returns the probe steps from 0 to `n_steps`: every so many steps, or by default more and more rarely.
 
-    The step where the last fifth begins and the last step are always among them.
-
-    A training of 200 steps has 29 probes, one of 20,000 steps 56.
+    By default they are first every step, then four per doubling of the step. The step where the last fifth begins is
+    among them. A training of 200 steps then has 29 probes, one of 20,000 steps 56.
     """
+    if every is not None:
+        return (*range(0, n_steps, every), n_steps)
     steps = {0, tail_start(n_steps), n_steps}
     octave = 1
     while octave <= n_steps:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.attention import Attention, Sight, attended, clamped
+from attnsweep.workloads.attention.attention import Attention, Sight
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.field.transformer import Kind, Transformer
 from attnsweep.workloads.problem.data import Draw
@@ -34,19 +34,12 @@ class BiasedAttention(Attention):
         self.register_buffer("factor_TT", factor_TT)
         self._kind = kind
 
-    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        query_BHQC = self.queries(asking_BQD, sight)
-        factor_QK = self.factor_TT[: asking_BQD.shape[1], : key_BHKC.shape[2]].to(asking_BQD.dtype)
+    def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
+        factor_QK = self.factor_TT[: query_BHQC.shape[2], : key_BHKC.shape[2]].to(query_BHQC.dtype)
         bias_BHQK = sight.bias_BQK.unsqueeze(1)
         if self._kind == "softmax":
-            mixed_BQD, weight_BHQK = attended(
-                query_BHQC, key_BHKC, value_BHKE, bias_BHQK + factor_QK.log(), self.clamp_H
-            )
-        else:
-            weight_BHQK = (query_BHQC @ key_BHKC.mT) * (bias_BHQK == 0) * factor_QK
-            weight_BHQK = clamped(weight_BHQK, bias_BHQK, self.clamp_H)
-            mixed_BQD = (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)
-        return self.out(mixed_BQD), weight_BHQK
+            return torch.softmax(query_BHQC @ key_BHKC.mT + (bias_BHQK + factor_QK.log()), dim=-1)
+        return (query_BHQC @ key_BHKC.mT) * (bias_BHQK == 0) * factor_QK
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:

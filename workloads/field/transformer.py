@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from attnsweep.workloads.attention.attention import Attention, Sight, attended, by_head, clamped
+from attnsweep.workloads.attention.attention import Attention, Sight, by_head
 from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear
 
 Positions = Literal["learned", "relative", "none"]
@@ -19,71 +19,49 @@ Kind = Literal["softmax", "linear"]
 class RelativeAttention(Attention):
     """Attention with the logits s Q (K + R)^t, where R has a learned key for each distance between query and key.
 
+    It is for causal attention with as many queries as keys. Source: Shaw, Uszkoreit & Vaswani 2018.
+
     Attributes:
         distance: (C, H * channels), the learned keys of the distances C - 1 to 0.
-
-    Source: Shaw, Uszkoreit & Vaswani 2018.
     """
 
     def __init__(self, d_model: int, n_heads: int, n_context: int) -> None:
         super().__init__(d_model, n_heads)
         self.distance = Embedding(n_context, d_model)
 
-    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Does what `Attention.attend` does, for causal attention with as many queries as keys."""
-        n_tokens, query_BHQC = asking_BQD.shape[1], self.queries(asking_BQD, sight)
-        logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
+    def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
+        n_tokens = query_BHQC.shape[2]
+        logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self.n_heads).mT
         # Logits by distance are converted to logits by key: row q is shifted to the left by n_tokens - 1 - q.
         logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
-        bias_BHQK = sight.bias_BQK.unsqueeze(1) + logit_BHQK
-        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_BHQK, self.clamp_H)
-        return self.out(mixed_BQD), weight_BHQK
+        return torch.softmax(query_BHQC @ key_BHKC.mT + (sight.bias_BQK.unsqueeze(1) + logit_BHQK), dim=-1)
 
 
 class LinearAttention(Attention):
     """Attention with weights s Q K^t / n instead of a softmax; n is the number of keys that a query may attend to."""
 
-    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        query_BHQC = self.queries(asking_BQD, sight)
-        is_seen_BQK = (sight.bias_BQK == 0).to(asking_BQD.dtype)
+    def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
+        is_seen_BQK = (sight.bias_BQK == 0).to(query_BHQC.dtype)
         mean_BQK = is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)
-        weight_BHQK = (query_BHQC @ key_BHKC.mT) * mean_BQK.unsqueeze(1)
-        weight_BHQK = clamped(weight_BHQK, sight.bias_BQK.unsqueeze(1), self.clamp_H)
-        return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
+        return (query_BHQC @ key_BHKC.mT) * mean_BQK.unsqueeze(1)
 
 
 class Block(nn.Module):
     """A block x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
 
     Args:
-        d_model, n_heads: D and H.
+        attention: The attention layer.
+        d_model: D.
         d_ffn: Width of the feed-forward part; 0 for none.
-        attention: `softmax` or `linear`.
-        n_distances: The number of distances that have a learned key (`RelativeAttention`); 0 for none.
-        attention_scale: The factor of the logits, in units of 1 / sqrt(D / H).
         layer_norm_eps: Added to the variance, inside the root; `None` for no LayerNorm.
         activation: The activation of the feed-forward part.
     """
 
     def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        *,
-        d_ffn: int,
-        attention: Kind,
-        n_distances: int,
-        attention_scale: float,
-        layer_norm_eps: float | None,
-        activation: str,
+        self, attention: Attention, d_model: int, *, d_ffn: int, layer_norm_eps: float | None, activation: str
     ) -> None:
         super().__init__()
-        if n_distances:
-            self.attention: Attention = RelativeAttention(d_model, n_heads, n_distances)
-        else:
-            self.attention = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
-        # The scale is a buffer, so that trainings with different scales can share one program.
-        self.attention.scale *= attention_scale
+        self.attention = attention
         self.attention_norm = _norm(d_model, layer_norm_eps)
         self.ffn = FeedForward(d_model, d_ffn, activation=activation) if d_ffn else None
         self.ffn_norm = _norm(d_model, layer_norm_eps) if d_ffn else None
@@ -115,8 +93,10 @@ class Transformer(nn.Module):
         n_words: V, the size of the vocabulary of the tokens that are read.
         n_context: C, the largest number of tokens in a sequence.
         n_answers: The number of logits at each token; `None` = V.
-        d_model, n_heads, d_ffn, attention, attention_scale, layer_norm_eps, activation: The same as for `Block`.
-        n_blocks: The number of blocks.
+        d_model, d_ffn, layer_norm_eps, activation: See `Block`.
+        n_blocks, n_heads: The number of blocks, and of attention heads in each.
+        attention: `softmax` or `linear`.
+        attention_scale: The factor of the logits, in units of 1 / sqrt(D / H).
         positions: `learned`, `relative` (in every block, for causal softmax attention), or `none`.
         is_causal: Whether a token sees no later tokens.
 
@@ -143,19 +123,15 @@ class Transformer(nn.Module):
         super().__init__()
         self.token = Embedding(n_words, d_model)
         self.position = Embedding(n_context, d_model) if positions == "learned" else None
-        self.blocks = nn.ModuleList(
-            Block(
-                d_model,
-                n_heads,
-                d_ffn=d_ffn,
-                attention=attention,
-                n_distances=n_context if positions == "relative" else 0,
-                attention_scale=attention_scale,
-                layer_norm_eps=layer_norm_eps,
-                activation=activation,
-            )
-            for _ in range(n_blocks)
-        )
+        self.blocks = nn.ModuleList()
+        for _ in range(n_blocks):
+            if positions == "relative":
+                layer: Attention = RelativeAttention(d_model, n_heads, n_context)
+            else:
+                layer = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
+            # The scale is a buffer, so that trainings with different scales can share one program.
+            layer.scale *= attention_scale
+            self.blocks.append(Block(layer, d_model, d_ffn=d_ffn, layer_norm_eps=layer_norm_eps, activation=activation))
         self.last_norm = _norm(d_model, layer_norm_eps)
         self.head = Linear(d_model, n_answers or n_words)
         self._is_causal = is_causal

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attnsweep.workloads.attention.attention import check_heads
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
 from attnsweep.workloads.formal_languages.languages import LANGUAGES, REPRESENTATIONS, Language
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
@@ -118,41 +117,34 @@ class FormalLanguagesParameters(TrainingParameters):
         self._follow_epochs()
         check_heads(self.d_model, self.n_heads)
         if self.d_model < self.of.n_position_features:
-            raise SpecError(
+            raise self.refused(
                 "d_model",
-                given=self.d_model,
-                expected=f"at least {self.of.n_position_features} dimensions, because each position feature needs one",
-                fix="raise d_model",
+                f"at least {self.of.n_position_features} dimensions, because each position feature needs one",
+                "raise d_model",
             )
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
-            raise SpecError(
+            raise self.refused(
                 "tokens",
-                given=self.tokens,
-                expected=f"tokens=positions or tokens=auto, because all positions of the language {self.language}"
-                " differ",
-                fix="remove tokens, or set tokens=positions",
+                f"tokens=positions or tokens=auto, because all positions of the language {self.language} differ",
+                "remove tokens, or set tokens=positions",
             )
 
     def _follow_epochs(self) -> None:
         declared = self.declared()
         if self.n_epochs is None:
             if self.steps_per_epoch != declared["steps_per_epoch"].default:
-                raise SpecError(
+                raise self.refused(
                     "steps_per_epoch",
-                    given=self.steps_per_epoch,
-                    expected=f"the default {declared['steps_per_epoch'].default} of steps_per_epoch, because n_epochs"
-                    " is null",
-                    fix="set n_epochs, or remove steps_per_epoch",
+                    f"the default {declared['steps_per_epoch'].default} of steps_per_epoch, because n_epochs is null",
+                    "set n_epochs, or remove steps_per_epoch",
                 )
             return
         n_steps = self.n_epochs * self.steps_per_epoch
         if self.n_steps not in (n_steps, declared["n_steps"].default):
-            raise SpecError(
+            raise self.refused(
                 "n_steps",
-                given=self.n_steps,
-                expected=f"{n_steps} steps, because n_epochs={self.n_epochs} epochs have {self.steps_per_epoch} steps"
-                " each",
-                fix="remove n_steps or n_epochs",
+                f"{n_steps} steps, because n_epochs={self.n_epochs} epochs have {self.steps_per_epoch} steps each",
+                "remove n_steps or n_epochs",
             )
         # `n_steps` follows from `n_epochs` and other parameters, and the object must contain the number of steps that
         # is run.

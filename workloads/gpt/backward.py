@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from attnsweep.workloads.attention.attention import Attention, Sight, TransformerBlock
+from attnsweep.workloads.attention.attention import Attention, Sight, TransformerBlock, by_head, side_by_side
 from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear, LowRankLinear
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
@@ -116,28 +116,23 @@ def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> t
     key_BHTC, value_BHTE = layer.keys(x_BTD), layer.values(x_BTD)
     weight_BHTT = layer.attend(x_BTD, key_BHTC, value_BHTE, sight)[1]
     factor_BT1 = layer.factor(sight)
-    mixed_BTD = (weight_BHTT @ value_BHTE).transpose(1, 2).flatten(2)
-    out, D_mixed_BTD = linear(layer.out, mixed_BTD, D_BTD)
-    D_o_BHTE = D_mixed_BTD.unflatten(-1, (value_BHTE.shape[1], -1)).transpose(1, 2)
+    out, D_mixed_BTD = linear(layer.out, side_by_side(weight_BHTT @ value_BHTE), D_BTD)
+    D_o_BHTE = by_head(D_mixed_BTD, layer.n_heads)
     M_BHTT = D_o_BHTE @ value_BHTE.mT
     D_z_BHTT = weight_BHTT * (M_BHTT - (M_BHTT * weight_BHTT).sum(-1, keepdim=True))
-    query_BHTC = (layer.query(x_BTD) * factor_BT1).unflatten(-1, (value_BHTE.shape[1], -1)).transpose(1, 2)
+    query_BHTC = by_head(layer.query(x_BTD) * factor_BT1, layer.n_heads)
     D_key_BHTC = D_z_BHTT.mT @ query_BHTC
-    query, below_BTD = linear(layer.query, x_BTD, _side_by_side(D_z_BHTT @ key_BHTC) * factor_BT1)
-    value, value_below_BTD = linear(layer.value, x_BTD, _side_by_side(weight_BHTT.mT @ D_o_BHTE))
+    query, below_BTD = linear(layer.query, x_BTD, side_by_side(D_z_BHTT @ key_BHTC) * factor_BT1)
+    value, value_below_BTD = linear(layer.value, x_BTD, side_by_side(weight_BHTT.mT @ D_o_BHTE))
     gradients = {**_under("out", out), **_under("query", query), **_under("value", value)}
     below_BTD = below_BTD + value_below_BTD
     if layer.key is None:
         return gradients, below_BTD + D_key_BHTC.sum(1)
-    key, key_below_BTD = linear(layer.key, x_BTD, _side_by_side(D_key_BHTC))
+    key, key_below_BTD = linear(layer.key, x_BTD, side_by_side(D_key_BHTC))
     # Equation 32b: the key's bias adds the same number to all logits of a query. The gradients of these logits sum to
     # 0, so the gradient of the key's bias is 0.
     key["bias"] = torch.zeros_like(key["bias"])
     return gradients | _under("key", key), below_BTD + key_below_BTD
-
-
-def _side_by_side(x_BHTC: Tensor) -> Tensor:
-    return x_BHTC.transpose(1, 2).flatten(2)
 
 
 def _under(prefix: str, gradients: Gradients) -> Gradients:

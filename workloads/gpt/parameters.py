@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from attnsweep.workloads.attention.attention import ATTENTION_SCALES, QK_FORMS, check_heads
+from attnsweep.workloads.attention.attention import (
+    attention_scale_parameter,
+    check_heads,
+    qk_parameter,
+    qk_rank_parameter,
+)
 from attnsweep.workloads.attention.layers import ACTIVATIONS
 from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.errors import SpecError
@@ -86,19 +91,8 @@ class GPTParameters(TrainingParameters):
     )
     positions: str = parameter("learned", "position embeddings", choices=POSITIONS, static=True)
     tied: bool = parameter(False, "whether the logits are read from the token embeddings, without a bias", static=True)
-    qk: str = parameter(
-        "factored",
-        "train the matrices of queries and keys (factored), or their product as one parameter (merged)",
-        choices=QK_FORMS,
-        static=True,
-    )
-    qk_rank: int | None = parameter(
-        None,
-        "factored: width of a head's queries and keys; null = d_model / n_heads",
-        low=1,
-        high=10_000,
-        static=True,
-    )
+    qk: str = qk_parameter()
+    qk_rank: int | None = qk_rank_parameter()
     lora_rank: int | None = parameter(
         None,
         "train only updates of this rank of all linear layers, and freeze all else; null = train all parameters",
@@ -116,11 +110,7 @@ class GPTParameters(TrainingParameters):
     lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
     activation: str = parameter("relu", "activation of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
     layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; may be 0", low=0.0)
-    attention_scale: str = parameter(
-        "inv_sqrt_d",
-        "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
-        choices=ATTENTION_SCALES,
-    )
+    attention_scale: str = attention_scale_parameter()
 
     variant_field: ClassVar[str | None] = "task"
     base_field: ClassVar[str | None] = "base"
@@ -146,12 +136,11 @@ class GPTParameters(TrainingParameters):
     def __post_init__(self) -> None:
         check_heads(self.d_model, self.n_heads, self.qk, self.qk_rank)
         if self.tied and self.lora_rank is not None:
-            raise SpecError(
+            raise self.refused(
                 "tied",
-                given=self.tied,
-                expected="tied=false with lora_rank, because a low-rank update of the last layer would not update the"
+                "tied=false with lora_rank, because a low-rank update of the last layer would not update the"
                 " embeddings",
-                fix="remove tied, or remove lora_rank",
+                "remove tied, or remove lora_rank",
             )
         for name, value in self.pinned(self.values()).items():
             object.__setattr__(self, name, value)
@@ -159,33 +148,24 @@ class GPTParameters(TrainingParameters):
         TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
         least = TASKS[self.task].least_contrast(self.eval_batch_size * (self.n_tokens - 1))
         if self.chain_contrast < least:
-            raise SpecError(
+            raise self.refused(
                 "chain_contrast",
-                given=self.chain_contrast,
-                expected=f"at least {least} with task={self.task}, eval_batch_size={self.eval_batch_size} and "
+                f"at least {least} with task={self.task}, eval_batch_size={self.eval_batch_size} and "
                 f"n_tokens={self.n_tokens}, because with a lower chain_contrast noise decides whether a training is"
                 " solved",
-                fix="raise chain_contrast, or eval_batch_size",
+                "raise chain_contrast, or eval_batch_size",
             )
 
     def _check_base(self) -> None:
         if self.base is None:
             return
         if self.lora_rank is None:
-            raise SpecError(
-                "base",
-                given=self.base,
-                expected="base=null, because lora_rank is not set",
-                fix="set lora_rank, or remove base",
-            )
+            raise self.refused("base", "base=null, because lora_rank is not set", "set lora_rank, or remove base")
         base_parameters = read_base(self.base).parameters
         for name in ("lora_rank", "tied"):
             if base_parameters[name]:
-                raise SpecError(
-                    "base",
-                    given=self.base,
-                    expected=f"a base that was trained without {name}",
-                    fix=f"choose a base that was trained without {name}",
+                raise self.refused(
+                    "base", f"a base that was trained without {name}", f"choose a base that was trained without {name}"
                 )
         differing = {
             name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)

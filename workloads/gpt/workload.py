@@ -113,9 +113,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return evaluation_batch(lanes)
 
     def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
-        if parameters.probe_every is None:
-            return probe_steps(parameters.n_steps)
-        return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
+        return probe_steps(parameters.n_steps, parameters.probe_every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the cross-entropy in nats, averaged over the tokens that count."""

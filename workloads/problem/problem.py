@@ -81,9 +81,7 @@ class Problem(Workload[Any]):
         return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
 
     def probe_steps(self, parameters: Any) -> tuple[int, ...]:
-        if self.probe_every is None:
-            return probe_steps(parameters.n_steps)
-        return (*range(0, parameters.n_steps, self.probe_every), parameters.n_steps)
+        return probe_steps(parameters.n_steps, self.probe_every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return self.training_loss.of(self._values(module, batch, self._trained_on(module, batch)))

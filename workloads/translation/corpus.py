@@ -80,7 +80,9 @@ class Corpus:
     digest: str
 
 
-_DIGEST_BYTES = 16
+def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the token before each token, (N, T), starting with SOS. The decoder reads these tokens."""
+    return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)
 
 
 def corpus_digest(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None) -> str:
@@ -89,7 +91,7 @@ def corpus_digest(source: Side, target: Side, part: NDArray[np.int64], gold: Gol
     Every piece is preceded by its kind and size, so that moving a boundary between two pieces changes the digest.
     Numbers are little-endian on every machine.
     """
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=16)
     for side in (source, target):
         _add_words(digest, side.words)
         _add_array(digest, side.tokens)
@@ -129,9 +131,9 @@ def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
     return Side(words=words, tokens=tokens, lengths=lengths + 1)
 
 
-def make_corpus(source: Side, target: Side, part: NDArray[np.int64]) -> Corpus:
-    digest = corpus_digest(source, target, part, None)
-    return Corpus(source=source, target=target, part=part, gold=None, digest=digest)
+def make_corpus(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None = None) -> Corpus:
+    digest = corpus_digest(source, target, part, gold)
+    return Corpus(source=source, target=target, part=part, gold=gold, digest=digest)
 
 
 def _assembled(table: pa.Table, words: dict[str, list[str]]) -> Corpus:

@@ -18,9 +18,18 @@ from torch import Tensor
 from attnsweep.workloads.diagnostics.ngrams import CountedLaws
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.translation.corpus import PAD, SPECIALS, TRAIN, UNK, VALID, Corpus, read_corpus
+from attnsweep.workloads.translation.corpus import (
+    PAD,
+    SPECIALS,
+    TRAIN,
+    UNK,
+    VALID,
+    Corpus,
+    Side,
+    preceding,
+    read_corpus,
+)
 from attnsweep.workloads.translation.grammar import grammar_corpus
-from attnsweep.workloads.translation.losses import counted_laws, preceding
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import masks
 
@@ -83,8 +92,14 @@ def _studied(corpus: Corpus, n_sentences: int, train_on: str) -> StudiedCorpus:
         is_short=is_short,
         source_rarity=_rarity(len(corpus.source.words)),
         target_rarity=_rarity(len(corpus.target.words)),
-        laws=counted_laws(corpus.target, train),
+        laws=_counted_laws(corpus.target, train),
     )
+
+
+def _counted_laws(side: Side, sentences: NDArray[np.int64]) -> CountedLaws:
+    tokens = side.tokens[sentences]
+    is_token = np.arange(tokens.shape[1]) < side.lengths[sentences, None]
+    return CountedLaws(preceding(tokens)[is_token], tokens[is_token], len(side.words))
 
 
 def _rarity(n_words: int) -> NDArray[np.int64]:
@@ -119,11 +134,10 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
-    return [_bucket(corpus, ordered[first : first + size]) for first in range(0, len(pairs), size)]
-
-
-def _bucket(corpus: Corpus, pairs: NDArray[np.int64]) -> Bucket:
-    return Bucket(pairs, int(corpus.source.lengths[pairs].max()), int(corpus.target.lengths[pairs].max()))
+    return [
+        Bucket(few, int(corpus.source.lengths[few].max()), int(corpus.target.lengths[few].max()))
+        for few in (ordered[first : first + size] for first in range(0, len(pairs), size))
+    ]
 
 
 class Passes:
@@ -142,10 +156,7 @@ class Passes:
         self._batch_size = batch_size
         self._n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])
         self._order = Streams(torch.tensor([seed]))
-
-    @property
-    def steps(self) -> int:
-        return int(self._n_batches.sum())
+        self.steps = int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
         """Returns a step's bucket, and how many earlier steps of the same pass used this bucket."""
@@ -182,7 +193,7 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
     at_once = 1 if shared.dropout else _STEPS_AT_ONCE
     batch_steps = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn, used_from=turn * passes.steps)
-    order = _orders(_pairs(passes, lanes.device), drawn_LN)
+    order = _orders(passes, drawn_LN)
     batches = []
     for step in batch_steps:
         bucket, used = passes.bucket_at(step)
@@ -252,11 +263,6 @@ def _passes(studied: StudiedCorpus, batch_size: int, seed: int) -> Passes:
 
 
 @functools.lru_cache(maxsize=4)
-def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
-    return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
-
-
-@functools.lru_cache(maxsize=4)
 def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
     corpus = studied.corpus
     arrays = {
@@ -269,8 +275,9 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
     return {name: torch.as_tensor(np.ascontiguousarray(value), device=device) for name, value in arrays.items()}
 
 
-def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
+def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
     """Returns the order in which each lane takes each bucket's pairs in its present pass, (L, n)."""
+    pairs = [torch.as_tensor(bucket.pairs, device=drawn_LN.device) for bucket in passes.buckets]
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]
 

@@ -9,9 +9,8 @@ Axes: L lane, H head, B sentence, S source token, T target token, Q query, K key
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from operator import add
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -58,8 +57,7 @@ class Alignment:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AlignmentCounts:
+class AlignmentCounts(NamedTuple):
     """Counts over those queries whose next word is the translation of a valid key.
 
     Attributes:
@@ -152,41 +150,37 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
     words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=device).unsqueeze(0), bucket)
     batch = {name: value[0] for name, value in words.items()}
     source, read = batch["source"], batch["read"]
-    source_words = (source != PAD) & (source != EOS)
-    read_words = (read != PAD) & (read != SOS)
-    rarity = {
-        "source": torch.as_tensor(studied.source_rarity, device=device),
-        "target": torch.as_tensor(studied.target_rarity, device=device),
-    }
+    source_words, read_words = (source != PAD) & (source != EOS), (read != PAD) & (read != SOS)
+    source_side, target_side = (
+        functools.partial(
+            Sentences,
+            rarity=torch.as_tensor(rarity, device=device),
+            n_frequent=_n_frequent(side.tokens[studied.train]),
+        )
+        for side, rarity in (
+            (studied.corpus.source, studied.source_rarity),
+            (studied.corpus.target, studied.target_rarity),
+        )
+    )
     sentences = {
-        "encoder_self": Sentences(
+        "encoder_self": source_side(
             queries=source != PAD,
             keys=source_words,
             query_tokens=source,
             key_tokens=source,
-            rarity=rarity["source"],
-            n_frequent=_n_frequent(studied.corpus.source.tokens[studied.train]),
             arcs=None if fits is None else _arcs(fits.gold, fits.gold.source_arcs, bucket.pairs, 0, device),
             offsets=None if fits is None else fits.source_offsets.to(device),
         ),
-        "decoder_self": Sentences(
+        "decoder_self": target_side(
             queries=read_words,
             keys=read_words,
             is_causal=True,
             query_tokens=read,
             key_tokens=read,
-            rarity=rarity["target"],
-            n_frequent=_n_frequent(studied.corpus.target.tokens[studied.train]),
             arcs=None if fits is None else _arcs(fits.gold, fits.gold.target_arcs, bucket.pairs, 1, device),
             offsets=None if fits is None else fits.target_offsets.to(device),
         ),
-        "cross": Sentences(
-            queries=read != PAD,
-            keys=source_words,
-            key_tokens=source,
-            rarity=rarity["source"],
-            n_frequent=_n_frequent(studied.corpus.source.tokens[studied.train]),
-        ),
+        "cross": source_side(queries=read != PAD, keys=source_words, key_tokens=source),
     }
     n_tokens = {"encoder_self": (source != PAD).sum(1).cpu(), "decoder_self": (read != PAD).sum(1).cpu()}
     if fits is None:
@@ -275,7 +269,7 @@ class _Measures:
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
         """Returns the scores of the heads, (L, H) by name; NaN for scores that do not apply to the layer."""
-        roles = role_scores(reduce(add, self._roles))
+        roles = role_scores(functools.reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles
         if self._layer != "cross":
             scores |= {name: value.double().cpu().numpy() for name, value in self._structure.scores().items()}

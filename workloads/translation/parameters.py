@@ -5,8 +5,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
-from attnsweep.workloads.attention.attention import ATTENTION_SCALES, QK_FORMS, check_heads
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.attention.attention import (
+    attention_scale_parameter,
+    check_heads,
+    qk_parameter,
+    qk_rank_parameter,
+)
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.translation.corpus import TRAIN, read_corpus
@@ -96,21 +100,8 @@ class TranslationParameters(TrainingParameters):
 
     n_heads: int = parameter(8, "attention heads of each layer", low=1, high=1000, static=True)
     d_model: int = parameter(64, "width of the model", low=2, high=10_000, static=True)
-    qk: str = parameter(
-        "factored",
-        "train the matrices of queries and keys (factored), or their product as one parameter (merged)",
-        choices=QK_FORMS,
-        static=True,
-        since="0.2",
-    )
-    qk_rank: int | None = parameter(
-        None,
-        "factored: width of a head's queries and keys; null = d_model / n_heads",
-        low=1,
-        high=10_000,
-        static=True,
-        since="0.2",
-    )
+    qk: str = qk_parameter(since="0.2")
+    qk_rank: int | None = qk_rank_parameter(since="0.2")
     d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
     dropout: float = parameter(
         0.0,
@@ -127,11 +118,7 @@ class TranslationParameters(TrainingParameters):
         choices=LAYER_NORM_CONVENTIONS,
         static=True,
     )
-    attention_scale: str = parameter(
-        "inv_sqrt_d",
-        "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
-        choices=ATTENTION_SCALES,
-    )
+    attention_scale: str = attention_scale_parameter()
     window: int | None = parameter(
         None, "half-width of the band that self-attention may see, tokens; null = all", low=0, high=1_000_000
     )
@@ -168,11 +155,8 @@ class TranslationParameters(TrainingParameters):
         self._follow_corpus()
         n_sentences = self.n_sentences or 0
         if self.batch_size > n_sentences:
-            raise SpecError(
-                "batch_size",
-                given=self.batch_size,
-                expected=f"at most n_sentences={n_sentences}",
-                fix="lower batch_size, or raise n_sentences",
+            raise self.refused(
+                "batch_size", f"at most n_sentences={n_sentences}", "lower batch_size, or raise n_sentences"
             )
         if self.n_steps == 0:
             object.__setattr__(self, "n_steps", self.n_epochs * (n_sentences // self.batch_size))
@@ -188,19 +172,13 @@ class TranslationParameters(TrainingParameters):
             object.__setattr__(self, name, value)
         most = int((read_corpus(self.corpus).part == TRAIN).sum())
         if (self.n_sentences or 0) > most:
-            raise SpecError(
-                "n_sentences",
-                given=self.n_sentences,
-                expected=f"at most {most} ({self.corpus})",
-                fix="lower n_sentences",
-            )
+            raise self.refused("n_sentences", f"at most {most} ({self.corpus})", "lower n_sentences")
         object.__setattr__(self, "n_sentences", self.n_sentences or most)
 
     def _check_epsilon(self) -> None:
         if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:
-            raise SpecError(
+            raise self.refused(
                 "layer_norm_eps",
-                given=self.layer_norm_eps,
-                expected="> 0 with layer_norm_convention=outside_root, because the deviation of a constant vector is 0",
-                fix="raise layer_norm_eps, or set layer_norm_convention=inside_root",
+                "> 0 with layer_norm_convention=outside_root, because the deviation of a constant vector is 0",
+                "raise layer_norm_eps, or set layer_norm_convention=inside_root",
             )

@@ -157,10 +157,10 @@ class Attention(HoldableHeads):
         key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
         key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
         key, value = key_value_BKE.split(self._widths, dim=-1)
-        query_BHQC = self.scaled(by_head(query.view(B, Q, -1), self._n_heads))
-        value_BHKC = by_head(value, self._n_heads)
+        query_BHQC = self.scaled(by_head(query.view(B, Q, -1), self.n_heads))
+        value_BHKC = by_head(value, self.n_heads)
         if key.shape[-1]:
-            key_BHKC = by_head(key, self._n_heads)
+            key_BHKC = by_head(key, self.n_heads)
         else:
             key_BHKC = pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, filled))
         bias_B1QK = pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)

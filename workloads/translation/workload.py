@@ -1,4 +1,7 @@
-"""The workload of translators that learn from sentence pairs. Axes: L lane, B sentence."""
+"""The workload of translators that learn from sentence pairs: losses, reference levels, outcomes.
+
+Axes: L lane, B sentence, T target token, V word.
+"""
 
 import math
 from typing import ClassVar, cast
@@ -7,18 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import log_softmax
 
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.diagnostics.verdicts import Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Condition, Evidence, HeadScores, Lanes, Workload, Written
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.identities import Identity
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import evaluation_batch, parts_of, studied_corpus, training_batches
 from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
 from attnsweep.workloads.translation.identities import identities_of
-from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
 from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS
@@ -116,7 +120,7 @@ class Translation(Workload[TranslationParameters]):
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
         """Probes every `probe_every` steps, or at 0 and n_steps halved repeatedly: roles emerge early or not at all."""
         if parameters.probe_every is not None:
-            return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
+            return probe_steps(parameters.n_steps, parameters.probe_every)
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
         return tuple(sorted({0, *halvings}))
 
@@ -208,3 +212,48 @@ class Translation(Workload[TranslationParameters]):
 
     def _template(self, lanes: Lanes[TranslationParameters]) -> TranslationModel:
         return self.build(lanes.shared).to(lanes.device, lanes.dtype)
+
+
+def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
+    """Returns the cross-entropy with label smoothing e, a scalar in nats per token.
+
+    The target is 1 - e at the word plus e spread evenly over all V words, as in `torch.nn.CrossEntropyLoss`. Padding
+    does not count. Source: Szegedy et al. 2016, section 7.
+    """
+    log_p_BTV = log_softmax(logit_BTV, dim=-1)
+    word_log_p_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
+    nats_BT = -(1.0 - label_smoothing) * word_log_p_BT - label_smoothing * log_p_BTV.mean(-1)
+    return _mean(nats_BT, target_BT != PAD)
+
+
+def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
+    """Returns -log p of each word, (B, T), in nats, without smoothing; 0 at padding."""
+    nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
+    return nats_BT * (target_BT != PAD)
+
+
+def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
+    """Returns the mean of a quantity over the target tokens of all buckets.
+
+    Args:
+        parts: Buckets, each with `target` and the value, both (B, T); the value is 0 at padding.
+        value: The name of the value.
+        among: The name of a (B,) bool that selects sentences; if it selects none, the mean is NaN.
+    """
+    total, count = [], []
+    for part in parts:
+        counts_BT = part["target"] != PAD
+        if among is not None:
+            counts_BT = counts_BT & part[among].unsqueeze(1)
+        total.append((part[value] * counts_BT).sum())
+        count.append(counts_BT.sum())
+    return torch.stack(total).sum() / torch.stack(count).sum()
+
+
+def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
+    """Turns a predictor's -log p into -log((1 - e) p + e / V): its loss if it mixes in label smoothing e."""
+    return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()
+
+
+def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
+    return (value_BT * counts_BT).sum() / counts_BT.sum()

@@ -29,7 +29,7 @@ def test_a_solution_is_recognized_up_to_scale_and_sign(name: str) -> None:
     lanes = torch.stack([logits, -3 * logits, logits + 0.01 * NOISE[0], NOISE[0]])
     values = torch.stack([values, -0.1 * values, values + 0.01 * NOISE[1], NOISE[1]])
     found = solution_scores("combined", lanes, values, TARGET.expand(4, N, N))
-    assert list(found.label) == [name, name, name, "none"]
+    assert list(found[1]) == [name, name, name, "none"]
 
 
 def test_mixtures_and_dead_blocks() -> None:
@@ -38,8 +38,8 @@ def test_mixtures_and_dead_blocks() -> None:
     found = solution_scores(
         "combined", torch.stack([logits, zero]), torch.stack([values, zero]), TARGET.expand(2, N, N)
     )
-    assert list(found.label) == ["mixed", "none"]
-    shares = [found.scores[f"share_logits_{block}"][0] for block in ("cc", "cp", "pc", "pp")]
+    assert list(found[1]) == ["mixed", "none"]
+    shares = [found[0][f"share_logits_{block}"][0] for block in ("cc", "cp", "pc", "pp")]
     assert shares == pytest.approx([0.5, 0.0, 0.0, 0.5])
 
 
@@ -51,5 +51,5 @@ def test_variants_of_restricted_sight_are_read_like_the_combined_model(name: str
     found = solution_scores(
         name, logits[sees, sees].unsqueeze(0), values[writes, writes].unsqueeze(0), TARGET.unsqueeze(0)
     )
-    assert list(found.label) == [name]
-    assert found.scores[name][0] >= 0.5
+    assert list(found[1]) == [name]
+    assert found[0][name][0] >= 0.5

@@ -17,7 +17,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation import TranslationParameters
 from attnsweep.workloads.translation.corpus import PAD, SOS, VALID
 from attnsweep.workloads.translation.data import parts_of, studied_corpus
-from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
+from attnsweep.workloads.translation.workload import mean_over, smoothed_loss, smoothed_nats, word_nats
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, random_model, small, written_as_real_text
 
 CASES: list[dict[str, Value]] = [{}, {"label_smoothing": 0.0}, {"train_on": "short", "label_smoothing": 0.3}]

@@ -22,7 +22,7 @@ from attnsweep.workloads.translation.corpus import (
     Corpus,
     Gold,
     Side,
-    corpus_digest,
+    make_corpus,
 )
 from attnsweep.workloads.translation.grammar import source_side, target_side
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
@@ -48,21 +48,14 @@ def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: in
     words = Lexicon(lexicon)
     train, held_out = split_sentences(words, n_train, n_valid, n_test, seed)
     pairs = train + held_out
-    source = _side(_source_vocabulary(words), [pair.source for pair in pairs], n_train)
-    target = _side(_target_vocabulary(words), [pair.target for pair in pairs], n_train)
+    source_forms = chain.from_iterable(lexeme.source for lexeme in words.lexemes)
+    target_forms = chain.from_iterable(chain.from_iterable(lexeme.target) for lexeme in words.lexemes)
+    source_words = {*source_side.FUNCTION_WORDS, *words.names, *source_forms}
+    target_words = {*target_side.FUNCTION_WORDS, *words.names, *target_forms}
+    source = _side(source_words, [pair.source for pair in pairs], n_train)
+    target = _side(target_words, [pair.target for pair in pairs], n_train)
     part = np.repeat(np.array((TRAIN, VALID, TEST), dtype=np.int64), (n_train, n_valid, n_test))
-    gold = _gold(pairs, target)
-    return Corpus(source=source, target=target, part=part, gold=gold, digest=corpus_digest(source, target, part, gold))
-
-
-def _source_vocabulary(lexicon: Lexicon) -> set[str]:
-    lexical = chain.from_iterable(lexeme.source for lexeme in lexicon.lexemes)
-    return {*source_side.FUNCTION_WORDS, *lexicon.names, *lexical}
-
-
-def _target_vocabulary(lexicon: Lexicon) -> set[str]:
-    lexical = chain.from_iterable(chain.from_iterable(lexeme.target) for lexeme in lexicon.lexemes)
-    return {*target_side.FUNCTION_WORDS, *lexicon.names, *lexical}
+    return make_corpus(source, target, part, _gold(pairs, target))
 
 
 def _side(vocabulary: set[str], sentences: list[tuple[str, ...]], n_train: int) -> Side:
