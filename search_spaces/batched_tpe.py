@@ -94,11 +94,7 @@ class _Model:
     """
 
     def __init__(
-        self,
-        better: Any,
-        worse: Any,
-        n_worse: int,
-        estimate: Callable[[dict[str, NDArray[Any]]], Any],
+        self, better: Any, worse: Any, n_worse: int, estimate: Callable[[dict[str, NDArray[Any]]], Any]
     ) -> None:
         self.better = Mixture(better)
         self._worse, self._n_worse, self._estimate = Mixture(worse), n_worse, estimate
@@ -132,14 +128,12 @@ _Floats: TypeAlias = NDArray[np.float64]
 
 
 class Mixture:
-    """The mixture of kernels of a TPE estimator. Equals Optuna's densities and samples up to rounding, but is faster.
+    """The mixture of kernels of Optuna's Parzen estimator, with the same densities and samples up to rounding.
 
-    A kernel is a product of truncated normal distributions, one per parameter. The log density of each is quadratic in
-    the parameter, so those of all kernels at all points are one matrix product: (1, x, x^2) times (c, m/s^2, -1/2s^2).
-    Optuna computes the constant c, which contains the mass between the bounds, for each set of points.
-
-    Args:
-        estimator: Optuna's Parzen estimator.
+    A kernel is a product of truncated normal distributions, one per parameter, with mean m and deviation s. The log
+    density of each is quadratic in the parameter x, so those of all kernels at all points are one matrix product:
+    (1, x, x^2) times (c, m/s^2, -1/2s^2). The constant c, which contains the mass between the bounds, is computed once;
+    Optuna computes it for each set of points.
     """
 
     def __init__(self, estimator: Any) -> None:

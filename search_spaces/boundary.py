@@ -136,12 +136,10 @@ class BoundarySampler(BaseSampler):
     """Samples near the boundary of being stuck: the most informative points where the stuck rate is about one half.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
-    their logarithm, categorical ones one-hot, so that categories share information as far as the data allow. Among
-    quasi-random candidates the sampler chooses the one with the largest `1.96 * deviation - |mean logit|` (the
-    "straddle"): a point that may be on either side of the contour, and whose rate is uncertain. Running trials count as
-    if they had ended as expected, so that the points of a batch spread out. Until enough trials have finished, points
-    are quasi-random. Conditional parameters are drawn at random; to the surface their effect on the stuck rate is
-    noise.
+    their logarithm, categorical ones one-hot. Among quasi-random candidates the sampler chooses the one with the
+    largest `1.96 * deviation - |mean logit|` (the "straddle"): a point that may be on either side of the contour, and
+    whose rate is uncertain. Running trials count as if they had ended as expected, so that the points of a batch spread
+    out. Until enough trials have finished, points are quasi-random. Conditional parameters are drawn at random.
 
     The surface models the objective's value, in which a diverged training counts as stuck under `minimize` and as not
     stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.

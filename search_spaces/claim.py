@@ -61,8 +61,7 @@ class Claim(SpecModel):
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
             fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
-            groups = ", ".join(self.groups)
-            raise SpecError("states", given=group, expected=f"one of the groups: {groups}", fix=fix)
+            raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
         for group in sorted({*self.groups} - used):
             raise SpecError(
                 f"groups.{group}",
@@ -121,12 +120,10 @@ class Claim(SpecModel):
         names = self.parameters
         for group, values in self.groups.items():
             if sorted(values) != names:
-                other_parameters = ", ".join(names)
-                own_parameters = ", ".join(sorted(values))
                 raise SpecError(
                     f"groups.{group}",
-                    given=own_parameters or "no parameter",
-                    expected=f"the parameters of the other groups: {other_parameters or 'none'}",
+                    given=", ".join(sorted(values)) or "no parameter",
+                    expected=f"the parameters of the other groups: {', '.join(names) or 'none'}",
                     fix="give each parameter in every group, or in the field `fixed`",
                 )
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())

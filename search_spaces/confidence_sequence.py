@@ -1,17 +1,13 @@
-"""An anytime-valid 95% interval for a rate: it remains valid if it decides, after every training, when to stop.
+"""An anytime-valid 95% interval for a rate: the interval remains valid if it decides when to stop.
 
 Robbins's beta-binomial mixture: of `n` trainings `k` are stuck. The likelihood of the data, averaged over rates drawn
-from a Beta(1/2, 1/2), divided by their likelihood at the true rate is a martingale that starts at 1, so by Ville's
-inequality it ever exceeds 1 / 0.05 with a chance of at most 5%. The interval is the set of rates at which it does not.
-With a chance of at least 95%, all the intervals of a trial contain the true rate, whenever and for whatever reason the
-trial is stopped. Wilson's interval is not anytime-valid: evaluated after every 8 of at most 200 trainings, until it
-excludes one half or is 0.2 wide, it contains a rate of one half in 76% of trials, this one in 98%. The price is width:
-1.6 to 1.7 times Wilson's at 200 trainings. The interval is valid under any stopping rule; under the two rules of
-`Sequential` it contains the true rate in more than 95% of trials.
-
-The prior is Beta(1/2, 1/2) and not uniform because its interval is narrower near 0 and 1, where most configurations
-are: by a fifth if none of 64 is stuck. At one half it is wider by a twentieth. PyPI's `confseq` has the same bound, but
-needs a C++ compiler and Boost; with `scipy.special.betaln` the mixture is one line.
+from a Beta(1/2, 1/2), divided by their likelihood at the true rate is a martingale that starts at 1. By Ville's
+inequality this ratio ever exceeds 1 / 0.05 with a chance of at most 5%. The interval is the set of rates at which the
+ratio does not exceed 1 / 0.05, so with a chance of at least 95% all the intervals of a trial contain the true rate.
+Wilson's interval is not anytime-valid: evaluated after every 8 of at most 200 trainings, until it excludes one half or
+is 0.2 wide, it contains a rate of one half in 76% of trials, this one in 98%. The price is width: 1.6 to 1.7 times
+Wilson's at 200 trainings. The prior Beta(1/2, 1/2) gives narrower intervals near 0 and 1, where most configurations
+are, than a uniform prior: by a fifth if none of 64 is stuck.
 
 Source: Robbins 1970, Ann. Math. Stat. 41; Howard, Ramdas, McAuliffe & Sekhon 2021, Ann. Stat. 49 (time-uniform
 confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the same as a bettor's wealth).

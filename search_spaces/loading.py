@@ -26,21 +26,10 @@ def load_sweep(reference: str) -> Sweep:
     if reference in SHIPPED:
         return SHIPPED[reference]
     path = Path(reference)
-    if path.suffix == ".py":
-        module = load_module(path)
-        if not hasattr(module, "sweep"):
-            raise SpecError(
-                reference,
-                given="a file without a function sweep()",
-                expected="a Python file that defines the function sweep()",
-                fix="add to the file: def sweep() -> Sweep",
-            )
-        sweep = _made_by(module.sweep, reference)
-        return sweep.but(workload=beside(sweep.workload, path))
     if path.suffix == ".json":
         return _stored(path)
-    if path.suffix in (".yaml", ".yml"):
-        sweep = _written(path)
+    if path.suffix in (".py", ".yaml", ".yml"):
+        sweep = _made_by(path, reference) if path.suffix == ".py" else _written(path)
         return sweep.but(workload=beside(sweep.workload, path))
     shipped = ", ".join(shipped_names())
     raise UserError(
@@ -57,30 +46,33 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
     Raises:
         SpecError: If a text has no name or no `=`.
     """
-    return dict(_assignment(text) for text in texts or ())
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise SpecError("--set", given=text, expected="NAME=VALUE", fix="write for example --set init_sigma=0.1")
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+        except RecursionError as error:
+            expected = "a number, a text, true, false or null"
+            raise SpecError(name, given=value, expected=expected, fix="give a value of one of these types") from error
+    return values
 
 
-def _assignment(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="write for example --set init_sigma=0.1")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-    except RecursionError as error:
+def _made_by(path: Path, reference: str) -> Sweep:
+    module = load_module(path)
+    if not hasattr(module, "sweep"):
         raise SpecError(
-            name,
-            given=value,
-            expected="a number, a text, true, false or null",
-            fix="give a value of one of these types",
-        ) from error
-
-
-def _made_by(function: object, reference: str) -> Sweep:
+            reference,
+            given="a file without a function sweep()",
+            expected="a Python file that defines the function sweep()",
+            fix="add to the file: def sweep() -> Sweep",
+        )
     subject = f"{reference}: sweep()"
     with users_code(subject, "a function without arguments that returns an attnsweep.Sweep", "correct it"):
-        sweep = function() if callable(function) else function
+        sweep = module.sweep() if callable(module.sweep) else module.sweep
     if not isinstance(sweep, Sweep):
         raise SpecError(
             subject, given=sweep, expected="a function that returns an attnsweep.Sweep", fix="return a Sweep"

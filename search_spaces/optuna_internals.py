@@ -21,16 +21,15 @@ try:
     from optuna.samplers._tpe.sampler import _split_trials as split_trials
     from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
-    for _name in ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
-        # The check fails if Optuna lacks a method that `JsonCmaEsSampler` overrides.
-        getattr(optuna.samplers.CmaEsSampler, _name)
-    # The check fails if Optuna lacks the method that `numbered_draws._Sequence` overrides.
-    optuna.samplers.QMCSampler._sample_qmc  # noqa: B018
-    # The check fails if Optuna lacks the method that `InformedStudy` overrides.
-    optuna.Study._get_trials  # noqa: B018
-    for _name in ("_sample", "_build_parzen_estimator", "_compare"):
-        # The check fails if Optuna lacks a method that `BatchedTPESampler` overrides or calls.
-        getattr(optuna.samplers.TPESampler, _name)
+    # The import fails if Optuna lacks a method that a class of ours overrides or calls.
+    for _class, _names in (
+        (optuna.samplers.CmaEsSampler, ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str")),
+        (optuna.samplers.QMCSampler, ("_sample_qmc",)),
+        (optuna.samplers.TPESampler, ("_sample", "_build_parzen_estimator", "_compare")),
+        (optuna.Study, ("_get_trials",)),
+    ):
+        for _name in _names:
+            getattr(_class, _name)
 except (ImportError, AttributeError) as error:
     raise UserError(
         "optuna",
@@ -56,15 +55,9 @@ def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, A
 
 
 class InformedStudy(Study):
-    """A study whose sampler sees the trials of earlier sweeps as well, placed before the study's own trials.
+    """A study whose sampler sees the complete trials of earlier sweeps as well, placed before the study's own trials.
 
     The earlier trials are in no storage, so they take no numbers.
-
-    Args:
-        name: The study's name in the storage.
-        storage: Holds the study's own trials.
-        sampler: The sampler of the study.
-        earlier: The trials of earlier sweeps, all complete.
     """
 
     def __init__(self, name: str, storage: BaseStorage, sampler: BaseSampler, earlier: Sequence[FrozenTrial]) -> None:

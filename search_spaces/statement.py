@@ -122,9 +122,7 @@ def _side(text: str, side: str) -> tuple[float, Quantity | None]:
     parts: dict[str, Any] = match.groupdict()
     factor, by, than = float(parts.pop("factor") or 1), parts.pop("by"), parts.pop("than")
     quantity = Quantity(
-        **parts | {"what": parts["what"] or "outcome"},
-        by=None if by is None else int(by),
-        than=float(than or 0),
+        **parts | {"what": parts["what"] or "outcome"}, by=None if by is None else int(by), than=float(than or 0)
     )
     return factor, quantity
 

@@ -28,8 +28,8 @@ class _BudgetedGridSampler(GridSampler):
 class SweepQMCSampler(QMCSampler):
     """Optuna's quasi-random sequence over the unconditional parameters. The draws do not depend on results.
 
-    Optuna's own sampler derives the search space from a trial that has completed. Until there is one, it may draw at
-    random from the sampler's seed, which is the sweep's: the same configuration again and again.
+    Optuna's own sampler derives the search space from a completed trial. Until there is one, Optuna's sampler may draw
+    at random from the sweep's seed: the same configuration again and again.
     """
 
     def __init__(self, sweep: Sweep, own_seed: int) -> None:

@@ -115,7 +115,11 @@ class Sweep(SpecModel):
 
     @model_validator(mode="after")
     def _check_zips(self) -> Self:
-        names = [name for key, dimension in self.space.items() for name in _names(key, dimension)]
+        names = [
+            name
+            for key, dimension in self.space.items()
+            for name in (zipped_names(key) if isinstance(dimension, Zip) else [key])
+        ]
         for key, dimension in self.space.items():
             if isinstance(dimension, Zip):
                 _check_zip(key, dimension, names)
@@ -237,39 +241,29 @@ def zipped_names(name: str) -> list[str]:
     return [parameter.strip() for parameter in name.split(",")]
 
 
-def _names(key: str, dimension: Dimension) -> list[str]:
-    return zipped_names(key) if isinstance(dimension, Zip) else [key]
-
-
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
     """Checks that each row of a `Zip` has a value for each of its parameters, and that no other entry names them."""
     parameters = zipped_names(key)
     if len(parameters) < 2:
-        fix = f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)'
         raise SpecError(
             f"space.{key}",
             given="a Zip for a single parameter",
             expected="a Zip whose key has the names of two or more parameters",
-            fix=fix,
+            fix=f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)',
         )
     for name in parameters:
         if names.count(name) > 1:
-            fix = "remove it from one of the two"
             given = f"a place in the Zip of {key} and another in the space"
-            raise SpecError(name, given=given, expected="each parameter in one place of the sweep only", fix=fix)
+            expected = "each parameter in one place of the sweep only"
+            raise SpecError(name, given=given, expected=expected, fix="remove it from one of the two")
+    subject = f"space.{key}.rows"
     for index, row in enumerate(zipped.rows):
         if len(row) != len(parameters):
             expected = f"{len(parameters)} values, for {', '.join(parameters)}"
-            raise SpecError(
-                f"space.{key}.rows",
-                given=list(row),
-                expected=expected,
-                fix="give one value in the row for each parameter",
-            )
+            fix = "give one value in the row for each parameter"
+            raise SpecError(subject, given=list(row), expected=expected, fix=fix)
         if row in zipped.rows[:index]:
-            raise SpecError(
-                f"space.{key}.rows", given=list(row), expected="each row once", fix="remove the repeated row"
-            )
+            raise SpecError(subject, given=list(row), expected="each row once", fix="remove the repeated row")
 
 
 def sha256_of(spec: object) -> str:

@@ -53,7 +53,8 @@ def check_sweep(
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", objective) for objective in sweep.objectives]
-    for subject, measured in (*named, *(("constraints", constraint.measured) for constraint in sweep.bounds)):
+    named += [("constraints", constraint.measured) for constraint in sweep.bounds]
+    for subject, measured in named:
         if isinstance(measured, Rate | OnsetQuantile):
             check_outcome(subject, measured.outcome, own_outcomes, is_one=isinstance(measured, OnsetQuantile))
     if len(sweep.objectives) > 1:
@@ -76,7 +77,7 @@ def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_
         subject: The field that names the outcome, for the error.
         outcome: The outcome's label.
         own: The outcomes that the workload declares besides the shipped ones.
-        is_one: Whether it must be a single outcome: `stuck` stands for several.
+        is_one: Whether a single outcome is required: `stuck` stands for several.
 
     Raises:
         SpecError: If the workload never gives the outcome.
@@ -84,8 +85,7 @@ def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_
     known = (*(name for name, kind in with_own(own).items() if kind.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
-        outcomes = ", ".join(known)
-        raise SpecError(subject, given=outcome, expected=f"an outcome of the workload: {outcomes}", fix=fix)
+        raise SpecError(subject, given=outcome, expected=f"an outcome of the workload: {', '.join(known)}", fix=fix)
 
 
 def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
@@ -203,10 +203,9 @@ def _check_boundary(sweep: Sweep) -> None:
             fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
-        varied = ", ".join(sweep.varied())
         raise SpecError(
             "space",
-            given=varied or "no varied parameter",
+            given=", ".join(sweep.varied()) or "no varied parameter",
             expected="an unconditional Float or Int parameter, along which sampler=boundary can cross the boundary",
             fix="add such a parameter, or use sampler=random",
         )
@@ -214,17 +213,18 @@ def _check_boundary(sweep: Sweep) -> None:
 
 def _check_pruned(sweep: Sweep) -> None:
     [objective] = sweep.objectives
+    given = f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}"
     if isinstance(objective, OnsetQuantile):
         raise SpecError(
             "pruner",
-            given=f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            given=given,
             expected="an objective whose value is known before a training ends",
             fix="write objective=LossQuantile(), or remove the pruner",
         )
     if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
         raise SpecError(
             "pruner",
-            given=f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            given=given,
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
             " step 512, 12% to 25% were solved later), so pruning would bias the rate",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",

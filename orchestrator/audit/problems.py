@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.gradient_report import GradientReport
+from attnsweep.orchestrator.inspection.gradients import GradientReport
 from attnsweep.workloads.errors import UserError
 
 _SHOWN = 3

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from attnsweep.orchestrator.cli import hooks
-from attnsweep.orchestrator.cli.answers import (
-    EXIT_FAULT,
-    EXIT_INTERRUPTED,
-    EXIT_SOME_FAILED,
-    answer,
-    console,
-    say,
-)
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, answer, console, say
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.workloads.errors import UserError

@@ -130,7 +130,7 @@ def report(
 ) -> None:
     """Write one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
-    from attnsweep.orchestrator.report.watching import watch_report
+    from attnsweep.orchestrator.report.serving import watch_report
 
     for flag, is_given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
         if watch and is_given:

@@ -131,6 +131,6 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Export the trained module of one training for another library, and print how to load it."""
-    from attnsweep.orchestrator.inspection.exporting import export as export_training
+    from attnsweep.orchestrator.inspection.trained_module import export as export_training
 
     typer.echo(export_training(opened(directory, trusted=trust), training_id, to, out, step))

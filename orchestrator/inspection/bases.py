@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 import torch
 
-from attnsweep.orchestrator.inspection.kept_weights import End, ends_of
+from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import find_training, recorded_tasks
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
@@ -17,7 +17,6 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.base_names import HOW_TO_NAME, NAME, NamedBase, base_name
 from attnsweep.workloads.bases import Base, base_text
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import given_file, take_over
 from attnsweep.workloads.parameters import Value
@@ -76,15 +75,6 @@ def _read(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, str
     if outcome == "failed":
         raise _no_weights(outcome, "a training that ended without an error")
     (end,) = ends_of(sweep, [training_id])
-    weights = _as_recorded(end)
-    if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
-        raise _no_weights(outcome, "a training that ended with finite weights")
-    (task,) = recorded_tasks(load_workload_of(sweep), row)
-    text = base_text(Base(workload=workload, parameters=task.training.parameters.values(), weights=weights))
-    return base_name(training_id, text), text
-
-
-def _as_recorded(end: End) -> State:
     if end.difference:
         raise UserError(
             "base",
@@ -93,7 +83,11 @@ def _as_recorded(end: End) -> State:
             fix="run the base's sweep with --keep-weights, with the same library versions and on the same kind of"
             " machine as now",
         )
-    return end.state
+    if not all(bool(torch.isfinite(value).all()) for value in end.state.values()):
+        raise _no_weights(outcome, "a training that ended with finite weights")
+    (task,) = recorded_tasks(load_workload_of(sweep), row)
+    text = base_text(Base(workload=workload, parameters=task.training.parameters.values(), weights=end.state))
+    return base_name(training_id, text), text
 
 
 def _no_weights(outcome: str, expected: str) -> UserError:

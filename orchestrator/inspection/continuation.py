@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.inspection.deviation import deviation
-from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, recorded_tasks
+from attnsweep.orchestrator.inspection.recorded import recorded_training
 from attnsweep.orchestrator.inspection.retraining import Setting, notes_on, setting_of
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import PoolError
@@ -32,7 +32,7 @@ from attnsweep.workloads.diagnostics.kicks import kick
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.continued import Redraw, drawn_for_evaluation
-from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.executors.programs import Executors, executors_on
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_store import LaneStore
@@ -84,7 +84,7 @@ class Origin(Record):
 
     @property
     def name(self) -> str:
-        """TRIAL/REPLICATE."""
+        """The name TRIAL/REPLICATE of the training."""
         return f"{self.trial}/{self.replicate}"
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Source:
     Attributes:
         change: What differs in continuations.
         size: The size of a kick, relative to the root mean square of each parameter tensor.
-        row: The training's row of `trainings`.
+        row, origin: The training's row of `trainings`, and what answers tell of it.
         notes: Reasons why its last digits may differ here from those recorded.
 
     Raises:
@@ -113,11 +113,12 @@ class Source:
     def __init__(self, directory: SweepDirectory, name: str, change: Change, size: float) -> None:
         self._workload: Workload[Any] = load_workload_of(directory)
         ledger = Ledger(directory.place)
-        self._recorded = recorded_rows(ledger, [find_training(ledger, name)])
-        (self.row,) = self._recorded.trainings.to_pylist()
-        (self._task,) = recorded_tasks(self._workload, self._recorded.trainings)
+        self.row, self._recorded, self._task = recorded_training(ledger, self._workload, name)
+        self._training = self._task.training
         self.change: Change = change
-        self.size, self._sweep = size, directory.sweep
+        self.size = size
+        names = ("sweep", "training_id", "trial", "replicate", "n_steps")
+        self.origin = Origin(**{name: self.row[name] for name in names}, recorded=self.row["outcome"])
         self._check()
         self._setting: Setting = setting_of(directory, self.row, self._task)
         self._every = ledger.curves_every()
@@ -125,34 +126,20 @@ class Source:
         self._programs: Executors | None = executors_on(self._setting.device, self._setting.engine)
 
     @property
-    def origin(self) -> "Origin":
-        names = "sweep", "training_id", "trial", "replicate"
-        return Origin(**{name: self.row[name] for name in names}, recorded=self.row["outcome"], n_steps=self.n_steps)
-
-    @property
-    def name(self) -> str:
-        """TRIAL/REPLICATE."""
-        return f"{self._task.trial}/{self._task.replicate}"
-
-    @property
     def outcomes(self) -> Mapping[str, Outcome]:
         """The outcomes that this workload declares in addition to those that all workloads have."""
         return self._workload.outcomes
 
     @property
-    def n_steps(self) -> int:
-        """The number of steps that the training took."""
-        return int(self.row["n_steps"])
-
-    @property
     def probe_steps(self) -> Sequence[int]:
         """The steps at which the training was measured, from 0 to its end."""
-        return [step for step in self._workload.probe_steps(self._training.parameters) if step <= self.n_steps]
+        steps = self._workload.probe_steps(self._training.parameters)
+        return [step for step in steps if step <= self.origin.n_steps]
 
     def seconds(self, step: int, n: int) -> float:
         """Estimates how long n continuations from a step take, from the training's own seconds in its sweep."""
-        share = n * (self.n_steps - step) + step
-        return float(self.row["train_seconds"] or 0.0) * share / max(self.n_steps, 1)
+        n_steps = self.origin.n_steps
+        return float(self.row["train_seconds"] or 0.0) * (n * (n_steps - step) + step) / max(n_steps, 1)
 
     def states(self, steps: Sequence[int]) -> dict[int, Checkpoint]:
         """Replays the training once and returns its checkpoint at each of `steps`.
@@ -169,7 +156,7 @@ class Source:
             checkpoints = {}
             for step in sorted(steps):
                 while step not in checkpoints:
-                    pack.advance(self.n_steps + 1, 1)
+                    pack.advance(self.origin.n_steps + 1, 1)
                     if pack.step == step:
                         checkpoints[step] = pack.checkpoint()
         return checkpoints
@@ -211,38 +198,35 @@ class Source:
             raise
         except Exception as error:
             raise UserError(
-                self.name,
+                self.origin.name,
                 given=f"a training that fails when it is repeated: {text_of(error).rstrip().rpartition(chr(10))[2]}",
                 expected="a training that can be repeated",
                 fix="correct the cause of the error, or choose another training",
             ) from error
 
-    @property
-    def _training(self) -> Training[Any]:
-        return self._task.training
-
     def _check(self) -> None:
         if self.row["outcome"] == "failed":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, which failed",
+                given=f"{self.origin.name}, which failed",
                 expected="a training that did not fail",
                 fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
             )
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, trained with lbfgs, which searches along lines of one fixed loss",
+                given=f"{self.origin.name}, trained with lbfgs, which searches along lines of one fixed loss",
                 expected="a training with a step-by-step optimizer: sgd, adam or adamw",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
     def _check_step(self, step: int) -> None:
-        if not 0 <= step < self.n_steps:
+        name, n_steps = self.origin.name, self.origin.n_steps
+        if not 0 <= step < n_steps:
             raise UserError(
                 "--at",
                 given=step,
-                expected=f"0..{self.n_steps - 1}: {self.name} ended at step {self.n_steps} ({self.row['outcome']})",
+                expected=f"0..{n_steps - 1}: {name} ended at step {n_steps} ({self.origin.recorded})",
                 fix="choose a step before the training's end",
             )
         if self.change != "kick" and not self._draws_anew(step):
@@ -253,7 +237,7 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"random draws of this kind after the step; {self.name} draws {missing[self.change]}",
+                expected=f"random draws of this kind after the step; {name} draws {missing[self.change]}",
                 fix="--redraw kick" if self.change == "data" else "--redraw data, or kick",
             )
 
@@ -278,7 +262,7 @@ class Source:
         result = pack.train_to_end().at(self._workload.probe_steps(self._training.parameters))
         tasks = [Task(self._task.trial, number, self._training) for number in numbers]
         verdicts = judged(self._workload, self._training.parameters, result.evidence)
-        context = PackContext(self._sweep, "fork", self._setting.device, platform.node())
+        context = PackContext(self.origin.sweep, "fork", self._setting.device, platform.node())
         return Rows(
             trained_rows(self._workload, tasks, result, verdicts, [None] * len(tasks), context, escapes),
             curve_rows(self._workload, tasks, result),

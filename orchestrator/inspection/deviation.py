@@ -1,11 +1,9 @@
 """How far a replayed training is from its record in the ledger."""
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
-
-import pyarrow as pa
 
 from attnsweep.orchestrator.training.messages import Rows
 
@@ -19,15 +17,11 @@ hardly for another initialization, batch or step. Below the solved level losses 
 """
 
 _LOSSES = ("final_loss", "eval_loss")
-_NUMBERS = (*_LOSSES, "grad_norm")
-_TELLING = ("outcome", "outcome_detail", "n_steps", "onset_step", *_NUMBERS, "device", "host", "error")
-
-Values = Mapping[Hashable, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a training ended: some columns of its row of `trainings`."""
+    """How a training ended: the columns of the table `trainings` that say so."""
 
     outcome: str
     outcome_detail: str | None
@@ -51,7 +45,7 @@ class Difference:
     """The largest difference between two measurements of the same numbers.
 
     Attributes:
-        name: The kind of numbers: `eval_loss`, `levels`, `curves`, ...
+        name: The kind of numbers, such as `eval_loss`, `levels` or `curves`.
         n: How many numbers were measured both times.
         n_once: How many numbers were measured only once.
         absolute: The largest |a - b|.
@@ -111,8 +105,7 @@ class Deviation:
 
     @property
     def disagreements(self) -> list[str]:
-        """The names of all properties that differ: outcome, detail, steps, losses beyond the tolerance, kind of
-        error."""
+        """The names of all columns that differ: outcome, detail, steps, losses beyond the tolerance, kind of error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
@@ -136,30 +129,39 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
         thinned: Whether some of the recorded probes were removed: then only the remaining ones are compared.
     """
     (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
-    numbers = [(name, _single(before, name), _single(after, name)) for name in _NUMBERS]
-    curves, replayed_curves = _curves(recorded.curves), _curves(replayed.curves)
-    numbers += [
-        ("levels", _levels(before), _levels(after)),
-        (
-            "curves",
-            curves,
-            {key: value for key, value in replayed_curves.items() if key in curves} if thinned else replayed_curves,
-        ),
-        ("heads", _heads(recorded.heads), _heads(replayed.heads)),
-    ]
+    numbers, replayed_numbers = _numbers(before, recorded), _numbers(after, replayed)
+    if thinned:
+        kept = numbers["curves"]
+        replayed_numbers["curves"] = {at: value for at, value in replayed_numbers["curves"].items() if at in kept}
     return Deviation(
         training_id=before["training_id"],
         trial=before["trial"],
         replicate=before["replicate"],
         recorded=_ending(before),
         replayed=_ending(after),
-        differences=tuple(_difference(name, a, b) for name, a, b in numbers),
+        differences=tuple(_difference(name, numbers[name], replayed_numbers[name]) for name in numbers),
         tolerance=TOLERANCES[before["param_dtype"]],
         loss_level=before["loss_level"] or 0.0,
     )
 
 
-def _difference(name: str, a: Values, b: Values) -> Difference:
+def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
+    """Returns the numbers that are compared, by their kind and by what each of them measures."""
+    scores = {
+        f"{name} of layer {head['layer']}, head {head['head']} at step {head['step']}": value
+        for head in (() if rows.heads is None else rows.heads.to_pylist())
+        for name, value in head.items()
+        if name.startswith("score_")
+    }
+    kinds = {name: {name: row[name]} for name in (*_LOSSES, "grad_norm")} | {
+        "levels": {name: row[name] for name in row if name.startswith("level_") or name == "loss_level"},
+        "curves": {f"{point['metric']} at step {point['step']}": point["value"] for point in rows.curves.to_pylist()},
+        "heads": scores,
+    }
+    return {kind: {at: value for at, value in values.items() if value is not None} for kind, values in kinds.items()}
+
+
+def _difference(name: str, a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
     gaps = {key: abs(a[key] - b[key]) for key in a.keys() & b.keys()}
     largest = max(gaps, key=lambda key: gaps[key], default=None)
     return Difference(
@@ -168,37 +170,13 @@ def _difference(name: str, a: Values, b: Values) -> Difference:
         n_once=len(a.keys() ^ b.keys()),
         absolute=max(gaps.values(), default=0.0),
         relative=max((gap / max(abs(a[key]), abs(b[key])) for key, gap in gaps.items() if gap), default=0.0),
-        where=str(largest) if largest is not None and gaps[largest] else "",
+        where=largest if largest is not None and gaps[largest] else "",
     )
 
 
 def _ending(row: Mapping[str, Any]) -> Ending:
-    return Ending(**{name: row[name] for name in _TELLING})
+    return Ending(**{field.name: row[field.name] for field in fields(Ending)})
 
 
 def _kind(ending: Ending) -> str | None:
     return ending.last_words and ending.last_words.partition(":")[0]
-
-
-def _single(row: Mapping[str, Any], name: str) -> Values:
-    return {} if row[name] is None else {name: row[name]}
-
-
-def _levels(row: Mapping[str, Any]) -> Values:
-    names = [name for name in row if name.startswith("level_") or name == "loss_level"]
-    return {name: row[name] for name in names if row[name] is not None}
-
-
-def _curves(rows: pa.Table) -> Values:
-    return {f"{row['metric']} at step {row['step']}": row["value"] for row in rows.to_pylist()}
-
-
-def _heads(rows: pa.Table | None) -> Values:
-    return {} if rows is None else dict(_scores(rows))
-
-
-def _scores(rows: pa.Table) -> Iterator[tuple[str, float]]:
-    names = [name for name in rows.column_names if name.startswith("score_")]
-    for row in rows.to_pylist():
-        place = f"of layer {row['layer']}, head {row['head']} at step {row['step']}"
-        yield from ((f"{name} {place}", row[name]) for name in names if row[name] is not None)

@@ -1,8 +1,9 @@
-"""Estimates a training's committor at a step, the chance of each outcome, from many continuations from that step."""
+"""Estimates a training's committor at a step, the chance of an outcome, from many continuations from that step."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from attnsweep.orchestrator.analysis.answer import Answer, Record, table
+from attnsweep.orchestrator.analysis.committors import Decided, share_decided
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, binomial_rate, share_label
 from attnsweep.orchestrator.inspection.continuation import DRAWS, Change, Origin, Source
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.vocabulary import PRUNED, Outcome, with_own
 
 DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
@@ -48,16 +53,7 @@ class Fork(Answer, Record):
         curves: The continuations' rows of `curves`.
     """
 
-    json_keys = (
-        "**origin",
-        "step",
-        "redraw",
-        "size",
-        "n",
-        "shares",
-        "difference",
-        "notes",
-    )
+    json_keys = ("**origin", "step", "redraw", "size", "n", "shares", "difference", "notes")
 
     origin: Origin
     step: int
@@ -81,7 +77,8 @@ class Fork(Answer, Record):
 
     def print(self, console: Console) -> None:
         """Prints how many continuations ended with each outcome, with intervals."""
-        for line in (self._heading(), *self.notes):
+        heading = f"{self.origin}; {self.n} continuations from step {self.step} with {DRAWS[self.redraw]}"
+        for line in (heading, *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("outcome", "of", "share (95% interval)", box=None, header_style="bold")
         for share in self.shares:
@@ -89,9 +86,6 @@ class Fork(Answer, Record):
         console.print(grid)
         if self.difference:
             console.print(f"continued with its own draws it {self.difference}", soft_wrap=True, markup=False)
-
-    def _heading(self) -> str:
-        return f"{self.origin}; {self.n} continuations from step {self.step} with {DRAWS[self.redraw]}"
 
     def _in_words(self) -> str:
         shares = ", ".join(f"{share.outcome} {share_label(share.rate)}" for share in self.shares)
@@ -108,16 +102,13 @@ def fork(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fork:
-    """Continues a training from a step many times, to estimate P(outcome | its state at the step).
+    """Continues one training of a sweep from a step many times, as `OpenedSweep.fork` describes.
 
     Args:
         directory: The sweep.
         name: The training, as `find_training` accepts it.
         step: The step from which the continuations begin.
-        redraw: `data`: other data after the step; `noise`: other dropout masks; `kick`: normal noise, added once to the
-            parameters.
-        n: The number of continuations.
-        size: The size of a kick, relative to the root mean square of each parameter tensor.
+        redraw, n, size: As in `OpenedSweep.fork`.
         say: Gets a line of progress before the work begins, with an estimate of its time.
 
     Raises:
@@ -147,13 +138,15 @@ def forks(
         UserError: As `fork`.
     """
     check_numbers(n, size)
+    if not steps:
+        return []
     source = Source(directory, name, redraw, size)
     states = source.states(steps)
     return [_forked(source, states, step, n, say) for step in steps]
 
 
 def _forked(source: Source, states: Mapping[int, Checkpoint], step: int, n: int, say: Callable[[str], None]) -> Fork:
-    say(f"{n} continuations of {source.n_steps - step:,} steps: about {source.seconds(step, n):.1f} s ...")
+    say(f"{n} continuations of {source.origin.n_steps - step:,} steps: about {source.seconds(step, n):.1f} s ...")
     continued = source.continued(states, step, range(n + 1))
     others = pc.field("replicate") > 0
     trainings, curves = continued.rows.trainings.filter(others), continued.rows.curves.filter(others)
@@ -172,6 +165,22 @@ def _forked(source: Source, states: Mapping[int, Checkpoint], step: int, n: int,
     )
 
 
+def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
+    """Checks that a name is an outcome of a workload.
+
+    Args:
+        outcome: The name.
+        own: The outcomes that the workload declares in addition to those of all workloads.
+
+    Raises:
+        UserError: If the name is no outcome of the workload.
+    """
+    known = [*with_own(own)]
+    if outcome not in known:
+        advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
+        raise UserError("--outcome", given=outcome, expected=", ".join(known), fix=advice)
+
+
 def check_numbers(n: int, size: float) -> None:
     """Checks the number of continuations and the size of a kick.
 
@@ -186,3 +195,130 @@ def check_numbers(n: int, size: float) -> None:
         raise UserError(
             "--size", given=size, expected="a kick's size above 0", fix=f"write for example --size {DEFAULT_SIZE}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Committor(Record):
+    """P(outcome | the state of one training at a step), from its continuations.
+
+    Attributes:
+        replicate: The training's replicate.
+        recorded: The outcome with which the training itself ended.
+        step: The step.
+        rate: The number of continuations with the outcome, with Wilson's 95% interval. Of a training that had ended
+            before the step all have its own outcome.
+    """
+
+    json_keys = ("replicate", "recorded", "step", "**rate")
+
+    replicate: int
+    recorded: str
+    step: int
+    rate: Rate
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Committors(Answer, Record):
+    """The committors of the trainings of one trial, and the share of the outcome that their states decide.
+
+    Attributes:
+        sweep, trial: The sweep's name, and the trial.
+        outcome: The outcome in question.
+        redraw: What differs in continuations: `data`, `noise` or `kick`.
+        size: The size of a kick; `None` without a kick.
+        n: The number of continuations of each training from each step.
+        decided: The share of the outcome that is decided, by step.
+        committors: One for each step and training.
+        differences: What in the trainings themselves, continued with their own draws, ends otherwise than recorded.
+    """
+
+    sweep: str
+    trial: int
+    outcome: str
+    redraw: Change
+    size: float | None
+    n: int
+    decided: Mapping[int, Decided]
+    committors: tuple[Committor, ...]
+    differences: tuple[str, ...]
+
+    def at(self, step: int) -> tuple[Committor, ...]:
+        """The committors at a step, in the order of replicates."""
+        return tuple(committor for committor in self.committors if committor.step == step)
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each step and training."""
+        columns = {"step": int, "replicate": int, "recorded": str, **RATE_COLUMNS}
+        rows = [(each.step, each.replicate, each.recorded, *each.rate.row) for each in self.committors]
+        return table(columns, rows)
+
+    def _in_words(self) -> str:
+        shares = ", ".join(f"{share.label} at step {step}" for step, share in self.decided.items())
+        return f"{self.outcome} in trial {self.trial} of {self.sweep}, {self.redraw}: decided {shares}"
+
+
+def committors(
+    directory: SweepDirectory,
+    trial: int,
+    *,
+    steps: Sequence[int],
+    outcome: str = "solved",
+    redraw: Change = "data",
+    n: int = 16,
+    size: float = DEFAULT_SIZE,
+    say: Callable[[str], None] = lambda _: None,
+) -> Committors:
+    """Continues all trainings of one trial of a sweep from some steps, as `OpenedSweep.committors` describes.
+
+    Args:
+        directory: The sweep.
+        trial, outcome, redraw, n, size: As in `OpenedSweep.committors`.
+        steps: The steps from which continuations begin.
+        say: Gets a line of progress for each training.
+
+    Raises:
+        UserError: As `fork`; if the trial has fewer than two trainings, one of them failed or was pruned, or the
+            workload has no such outcome.
+    """
+    check_numbers(n, size)
+    if n < 2:
+        raise UserError("n", given=n, expected="2 continuations or more: one says nothing of chance", fix="n=16")
+    check_outcome(outcome, load_workload_of(directory).outcomes)
+    rows = _trainings(directory, trial)
+    found, differences = [], []
+    for row in rows:
+        name = f"{trial}/{row['replicate']}"
+        say(f"{name} of {len(rows)} trainings: {n} continuations from each of {len(steps)} steps ...")
+        while_training = [step for step in steps if step < row["n_steps"]]
+        found_forks = forks(directory, name, steps=while_training, redraw=redraw, n=n, size=size)
+        by_step = {fork.step: fork for fork in found_forks}
+        differences += [f"{name} {fork.difference}" for fork in found_forks if fork.difference]
+        ended = binomial_rate(n if row["outcome"] == outcome else 0, n)
+        rates = {step: by_step[step].rate(outcome) if step in by_step else ended for step in steps}
+        found += [Committor(row["replicate"], row["outcome"], step, rate) for step, rate in rates.items()]
+    counts = {step: [each.rate.k for each in found if each.step == step] for step in steps}
+    return Committors(
+        sweep=directory.sweep,
+        trial=trial,
+        outcome=outcome,
+        redraw=redraw,
+        size=size if redraw == "kick" else None,
+        n=n,
+        decided={step: share_decided(k, [n] * len(k)) for step, k in counts.items()},
+        committors=tuple(sorted(found, key=lambda each: (each.step, each.replicate))),
+        differences=tuple(differences),
+    )
+
+
+def _trainings(directory: SweepDirectory, trial: int) -> list[dict[str, Any]]:
+    trainings = Ledger(directory.place).trainings(filter=pc.field("trial") == trial)
+    rows: list[dict[str, Any]] = trainings.sort_by("replicate").to_pylist()
+    cut = [row for row in rows if row["outcome"] in ("failed", PRUNED)]
+    if len(rows) < 2 or cut:
+        raise UserError(
+            "trial",
+            given=f"{trial}, with {len(rows)} trainings, {len(cut)} of them failed or pruned",
+            expected="a trial with two trainings or more, none of them failed or pruned",
+            fix='see: attnsweep query DIR "select trial, outcome, count(*) from trainings group by all"',
+        )
+    return rows

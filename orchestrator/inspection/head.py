@@ -17,8 +17,7 @@ _NEARER_THAN_CHANCE = -2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structure:
-    """The structure of a head's attention map: the family of matrices that is nearest to it, compared with shuffles of
-    the map's rows.
+    """The family of matrices that is nearest to a head's attention map, compared with shuffles of the map's rows.
 
     Attributes:
         family: `S1`, `S2` or `S3` of docs/roles.md; `none` if no family is nearer than chance.
@@ -62,8 +61,7 @@ class Head:
 
 
 def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    """Makes the heads of one layer from their attention maps, roles and scores, and determines their nearest
-    structures.
+    """Makes the heads of one layer from their attention maps, roles and scores.
 
     Args:
         layer: The maps of the heads.

@@ -129,8 +129,7 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """Returns what the attention heads of a training attend to, like `trained_heads`, but for an opened sweep
-    directory."""
+    """As `trained_heads`, for an opened sweep directory."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # `looked_at` is called without weights first, so that a model without heads or a missing sentence is refused before
@@ -144,8 +143,7 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes attention maps under the same PyTorch settings as in a training. Errors of a user's code become a
-    `UserError`."""
+    """Computes attention maps with PyTorch's settings of a training. Errors of a user's code become a `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 
@@ -161,10 +159,8 @@ def joined(
 
     Args:
         workload: The workload, which names the layers.
-        row: The training's row of `trainings`.
-        maps: The training's maps.
-        scored: The training's rows of `heads`.
-        note: As in `Heads`.
+        row, scored: The training's row of `trainings` and its rows of `heads`.
+        maps, note: As in `Heads`.
     """
     last = max((scores["step"] for scores in scored), default=None)
     at_last = {(scores["layer"], scores["head"]): scores for scores in scored if scores["step"] == last}

@@ -17,7 +17,6 @@ from attnsweep.workloads.head_maps import LayerMaps
 TitledLayer: TypeAlias = tuple[str, LayerMaps, Sequence[Head]]
 """A layer's title, its maps, and its heads."""
 
-FORMATS = (".png", ".svg")
 _MOST_COLUMNS = 8
 _MOST_LABELS = 32
 """The largest number of tokens along a side that are labelled."""
@@ -30,14 +29,9 @@ _THIN = 0.8
 
 def check_format(out: Path) -> None:
     """Raises a UserError if the file's name does not end in .png or .svg."""
-    if out.suffix.lower() not in FORMATS:
-        endings = " or ".join(FORMATS)
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected=f"a file name that ends in {endings}",
-            fix="write for example --out heads.png",
-        )
+    if out.suffix.lower() not in (".png", ".svg"):
+        expected = "a file name that ends in .png or .svg"
+        raise UserError("--out", given=str(out), expected=expected, fix="write for example --out heads.png")
 
 
 @house_style()
@@ -82,8 +76,7 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes a figure to a file in the format of its suffix. No date is stored, so that equal figures give equal
-    bytes."""
+    """Writes a figure in the format of the suffix, without a date, so that equal figures give equal bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)
@@ -124,12 +117,9 @@ def _name(panel: Axes, axis: Literal["x", "y"], tokens: Sequence[str]) -> None:
 
 def _title(head: Head) -> str:
     role = figure_text((head.role or "not scored").replace("_", " "), 16)
-    structure = head.structure
-    near = (
-        ""
-        if structure is None or structure.family == "none"
-        else f"\n{structure.label}, z {structure.z[structure.family]:.1f}"
-    )
+    structure, near = head.structure, ""
+    if structure is not None and structure.family != "none":
+        near = f"\n{structure.label}, z {structure.z[structure.family]:.1f}"
     return f"{head.head}: {role}{near}"
 
 

@@ -34,12 +34,7 @@ _log = logging.getLogger(__name__)
 
 FOLDER = "weights"
 _SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("dtype", pa.string()),
-        ("shape", pa.list_(pa.int64())),
-        ("values", pa.large_binary()),
-    ]
+    [("name", pa.string()), ("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())]
 )
 
 
@@ -57,10 +52,9 @@ class End:
 
 
 def trained_weights(directory: PlaceName, training: str) -> State:
-    """Returns the final parameters and buffers of a training by name. If they were not kept, it trains the training
-    again.
+    """Returns the final parameters and buffers of a training by name.
 
-    A warning is logged if it then ends otherwise than recorded.
+    If they were not kept, the training is trained again. A warning is logged if it then ends otherwise than recorded.
 
     Args:
         directory: The sweep directory.
@@ -78,8 +72,7 @@ def trained_weights(directory: PlaceName, training: str) -> State:
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Stores the final weights of all trainings of the given trials. Trainings whose weights are not stored yet are
-    trained again.
+    """Stores the final weights of all trainings of some trials, which are trained again unless they are stored.
 
     Args:
         directory: A finished sweep.
@@ -111,8 +104,7 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """Returns the final states of trainings, in the given order. Trainings whose weights were not kept are trained
-    again.
+    """Returns the final states of trainings in the given order. Those whose weights were not kept are trained again.
 
     Raises:
         UserError: If a training fails when it is trained again, or a kept file is damaged.
@@ -127,10 +119,10 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains trainings of one shape again. Returns them as lanes, and their stacked final parameters and buffers (L,
-    ...).
+    """Trains trainings of one shape again. Returns them as lanes, and their final parameters and buffers (L, ...).
 
-    A warning is logged for each that ends otherwise than recorded.
+    The shape of a training is the set of its static parameters. A warning is logged for each training that ends
+    otherwise than recorded.
 
     Raises:
         UserError: For an id that is not in the ledger, or if a training fails when it is trained again.
@@ -149,8 +141,7 @@ def stacked(states: Sequence[State]) -> State:
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Groups rows of `trainings` by shape, so that the trainings of a group may share a pack. Yields pairs of a row
-    and its training."""
+    """Yields groups of rows of `trainings` that may share a pack, as pairs of a row and its training."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
@@ -178,7 +169,8 @@ def _read(place: Place, name: str) -> State:
             )
         file.seek(0)
         rows = pq.read_table(file, schema=_SCHEMA).to_pylist()
-    return {row["name"]: _tensor(row) for row in rows}
+    arrays = {row["name"]: np.frombuffer(row["values"], np.dtype(row["dtype"])).reshape(row["shape"]) for row in rows}
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
 def _table(state: State) -> pa.Table:
@@ -188,8 +180,3 @@ def _table(state: State) -> pa.Table:
         for name, array in arrays.items()
     ]
     return pa.Table.from_pylist(rows, _SCHEMA)
-
-
-def _tensor(row: dict[str, Any]) -> torch.Tensor:
-    array = np.frombuffer(row["values"], dtype=np.dtype(row["dtype"])).reshape(row["shape"])
-    return torch.from_numpy(array.copy())

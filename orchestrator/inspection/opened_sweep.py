@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from attnsweep.orchestrator.inspection.committors import Committors
-    from attnsweep.orchestrator.inspection.fork import Fork
+    from attnsweep.orchestrator.inspection.fork import Committors, Fork
     from attnsweep.orchestrator.inspection.sealing import Sealing
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
@@ -113,7 +112,7 @@ class OpenedSweep(SweepData):
         Raises:
             UserError: As `fork`; if the trial has fewer than two trainings, or one of them failed or was pruned.
         """
-        from attnsweep.orchestrator.inspection.committors import committors
+        from attnsweep.orchestrator.inspection.fork import committors
 
         directory, name = self._at_home(f"{trial}/0")
         number = int(name.partition("/")[0])

@@ -21,21 +21,14 @@ from attnsweep.workloads.errors import UserError
 Place: TypeAlias = tuple[int, int]
 """The numbers of a trial and of a replicate."""
 
-REPLAYED_SHARE = 0.01
-"""The share of a sweep's trainings that `to_replay` chooses."""
-FEWEST_REPLAYED, MOST_REPLAYED = 2, 1_000
-"""Bounds of the number of trainings that `to_replay` chooses. If 1,000 random ones agree, then with 95% confidence all
-but 0.3% of a sweep's trainings would."""
-
+_REPLAYED_SHARE, _FEWEST_REPLAYED, _MOST_REPLAYED = 0.01, 2, 1_000
+"""The share of a sweep's trainings that `to_replay` chooses, and the least and the largest number. If 1,000 random ones
+agree, then with 95% confidence all but 0.3% of a sweep's trainings would."""
 _MOST_HINTS = 3
 
 
 def find_training(ledger: Ledger, name: str) -> str:
-    """Finds a training by its id, a prefix of the id, or `TRIAL/REPLICATE`, and returns its id.
-
-    Args:
-        ledger: The sweep's ledger.
-        name: The training's id, a unique prefix of it, or `TRIAL/REPLICATE`.
+    """Returns the id of the training that is named by its id, a unique prefix of the id, or `TRIAL/REPLICATE`.
 
     Raises:
         UserError: If no training or several have this name.
@@ -95,11 +88,27 @@ def has_end(row: Mapping[str, Any]) -> bool:
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 
+def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tuple[Mapping[str, Any], Rows, Task]:
+    """Finds one training. Returns its row of `trainings`, its rows of all tables, and the task that trains it again.
+
+    Args:
+        ledger: The sweep's ledger.
+        workload: The sweep's workload.
+        name: The training, as `find_training` accepts it.
+
+    Raises:
+        UserError: If there is no such training.
+    """
+    rows = recorded_rows(ledger, [find_training(ledger, name)])
+    (row,), (task,) = rows.trainings.to_pylist(), recorded_tasks(workload, rows.trainings)
+    return row, rows, task
+
+
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
     """Finds one training that ended with finite weights. Returns its row of `trainings`, its rows of all tables, and
-    the training itself.
+    its parameters and seed.
 
     Args:
         directory: The sweep.
@@ -110,9 +119,7 @@ def ended_training(
     Raises:
         UserError: If there is no such training, or it did not end with finite weights.
     """
-    ledger = Ledger(directory.place)
-    rows = recorded_rows(ledger, [find_training(ledger, name)])
-    (row,) = rows.trainings.to_pylist()
+    row, rows, task = recorded_training(Ledger(directory.place), workload, name)
     if not has_end(row):
         raise UserError(
             "TRAINING_ID",
@@ -120,7 +127,6 @@ def ended_training(
             expected="a training whose last weights are finite",
             fix=f'list such trainings with: attnsweep query DIR "{query}"',
         )
-    (task,) = recorded_tasks(workload, rows.trainings)
     return row, rows, task.training
 
 
@@ -150,15 +156,14 @@ def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """Chooses at random 1% of the trainings that did not fail, at least 2 and at most 1,000. Returns their ids.
-    Deterministic.
+    """Returns the ids of 1% of the trainings that did not fail, at least 2 and at most 1,000. The choice looks random.
 
     Args:
         trainings: Rows of `trainings`, with `training_id` and `outcome`.
-        sweep_seed: The sweep's seed, which decides the choice.
+        sweep_seed: The sweep's seed. The same seed and trainings give the same choice.
     """
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
-    n_chosen = min(max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED), MOST_REPLAYED)
+    n_chosen = min(max(math.ceil(_REPLAYED_SHARE * len(ids)), _FEWEST_REPLAYED), _MOST_REPLAYED)
     return sorted(ids, key=lambda name: hashlib.blake2b(f"{sweep_seed}/{name}".encode()).digest())[:n_chosen]
 
 

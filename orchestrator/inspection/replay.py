@@ -11,7 +11,7 @@ from rich.table import Table
 from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.inspection.deviation import Deviation, Difference
 from attnsweep.orchestrator.inspection.recorded import find_training
-from attnsweep.orchestrator.inspection.retraining import no_further, retrain
+from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -71,7 +71,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
     training_id = find_training(Ledger(directory.place), name)
-    (again,) = retrain(directory, [training_id], no_further if trace is None else dense_probe_steps)
+    (again,) = retrain(directory, [training_id], None if trace is None else dense_probe_steps)
     if trace is not None:
         _write_trace(again.traced, trace)
     return Replay(sweep=directory.sweep, deviation=again.deviation, notes=again.notes)

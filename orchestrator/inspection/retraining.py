@@ -1,5 +1,4 @@
-"""Trains recorded trainings again, and compares each with its rows. Only `continuation` also repeats trainings in this
-process, to continue them.
+"""Trains recorded trainings again, and compares each with its rows.
 
 A training is a function of its parameters and seed, so it ends as recorded: to the last bit with the engine that its
 environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. If this machine
@@ -10,7 +9,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -36,7 +35,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import UserError
 
-ExtraProbes = Callable[[int], Sequence[int]]
+ExtraProbes: TypeAlias = Callable[[int], Sequence[int]]
 """A function from a training's number of steps to additional steps at which to measure."""
 
 
@@ -101,16 +100,10 @@ class Setting:
     width: int | None
 
 
-def no_further(n_steps: int) -> Sequence[int]:
-    """Requests no additional probes: the default of `retrain`."""
-    del n_steps
-    return ()
-
-
 def retrain(
     directory: SweepDirectory,
     training_ids: Sequence[str],
-    extra_probes: ExtraProbes = no_further,
+    extra_probes: ExtraProbes | None = None,
     at_step: int | None = None,
 ) -> list[Retrained]:
     """Trains some of a sweep's trainings again to their end. Trainings that may share a pack are trained together.
@@ -146,14 +139,13 @@ def retrain(
             ended |= repetition.pack(group[first : first + size])
     retrained = {}
     for row, task in zip(records, tasks, strict=True):
-        place = task.trial, task.replicate
-        notes = notes_on(directory, row, setting_of(directory, row, task), every)
+        end = ended[task.trial, task.replicate]
         retrained[row["training_id"]] = Retrained(
             training=task.training,
-            deviation=deviation(recorded[place], ended[place].rows, thinned=every > 1),
-            notes=notes,
-            traced=ended[place].traced,
-            state=ended[place].state,
+            deviation=deviation(recorded[task.trial, task.replicate], end.rows, thinned=every > 1),
+            notes=notes_on(directory, row, setting_of(directory, row, task), every),
+            traced=end.traced,
+            state=end.state,
         )
     return [retrained[training_id] for training_id in training_ids]
 
@@ -173,7 +165,7 @@ class _Repetition:
     sweep: str
     setting: Setting
     programs: Executors | None
-    extra_probes: ExtraProbes
+    extra_probes: ExtraProbes | None
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
@@ -195,16 +187,21 @@ class _Repetition:
 
     def _trained(self, tasks: Sequence[Task], context: PackContext) -> Mapping[Place, _Ended]:
         parameters = tasks[0].training.parameters
+        extra_steps = () if self.extra_probes is None else self.extra_probes(parameters.n_steps)
         pack = Pack(
             self.workload,
             [task.training for task in tasks],
             self.setting.device,
-            [*self.extra_probes(parameters.n_steps), *([] if self.at_step is None else [self.at_step])],
+            [*extra_steps, *([] if self.at_step is None else [self.at_step])],
             self.programs,
             width=self.setting.width,
             prune_at=[task.pruned_step for task in tasks],
         )
-        early_state = None if self.at_step is None else _state_at(self.at_step, pack, len(tasks))
+        early_state = None
+        if self.at_step is not None:
+            while not pack.done and pack.step < self.at_step:
+                pack.advance(1, 1)
+            early_state = _state(pack, len(tasks))
         result = pack.train_to_end(1)
         rows = ended_rows(self.workload, tasks, pack, result.at(self.workload.probe_steps(parameters)), context)
         with_extra = Rows(
@@ -222,13 +219,6 @@ class _Repetition:
         }
 
 
-def _state_at(step: int, pack: Pack[Any], n_lanes: int) -> State:
-    """Trains a pack up to a probe step. Returns the state at that step by name, (L, ...)."""
-    while not pack.done and pack.step < step:
-        pack.advance(1, 1)
-    return _state(pack, n_lanes)
-
-
 def _state(pack: Pack[Any], n_lanes: int) -> State:
     _, state = pack.final_state(np.arange(n_lanes))
     return {name: value.cpu() for name, value in state.items()}
@@ -243,24 +233,12 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
     """
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
     engine = directory.engine_of(row["environment"])
-    width = width_on(device, row["pack_size"] or 1)
-    return Setting(task.shape, device, engine if _runs_here(engine) else "vmapped", width)
-
-
-def _runs_here(engine: Engine) -> bool:
     try:
         versions(engine)
     except UserError:
-        return False
-    return True
-
-
-def _kernel_hint(machine: str, here: str) -> str:
-    """Returns a hint on how this machine can use the kernels of an older processor that recorded a training; else an
-    empty text."""
-    (kind, _, then), (own, _, now) = machine.partition(", "), here.partition(", ")
-    is_older = kind == own and (then, now) == ("AVX2", "AVX512")
-    return "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
+        # The engine does not run on this machine.
+        engine = "vmapped"
+    return Setting(task.shape, device, engine, width_on(device, row["pack_size"] or 1))
 
 
 def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, every: int) -> tuple[str, ...]:
@@ -280,9 +258,10 @@ def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, e
         notes.append(f"recorded in {engine}, which this machine cannot compile, replayed in {here.engine}")
     machine = row["accelerator"] or directory.machine_of(row["environment"])
     if row["device"] == here.device and machine not in (None, now := machine_of(here.device)):
-        notes.append(
-            f"recorded on {machine}, replayed on {now}: the last digits may differ{_kernel_hint(machine, now)}"
-        )
+        (kind, _, then), (own, _, level) = machine.partition(", "), now.partition(", ")
+        is_older = kind == own and (then, level) == ("AVX2", "AVX512")
+        hint = "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
+        notes.append(f"recorded on {machine}, replayed on {now}: the last digits may differ{hint}")
     recorded_in = directory.environments.get(row["environment"] or "")
     at_start = directory.provenance.get("versions", {})
     then, now = (recorded_in.versions if recorded_in else at_start).get("torch"), str(torch.__version__)

@@ -8,7 +8,7 @@ are right with a chance of at least 95%. Bisection finds one crossing of 0.9; a 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
@@ -20,12 +20,9 @@ from rich.table import Table
 from attnsweep.orchestrator.analysis.answer import Answer, Record, table
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, share_label
 from attnsweep.orchestrator.inspection.continuation import DRAWS, Change, Origin, Source
-from attnsweep.orchestrator.inspection.fork import DEFAULT_N, DEFAULT_SIZE, check_numbers
+from attnsweep.orchestrator.inspection.fork import DEFAULT_N, DEFAULT_SIZE, check_numbers, check_outcome
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
-from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.errors import UserError, did_you_mean
-from attnsweep.workloads.vocabulary import Outcome, with_own
 
 SEALED_AT = 0.9
 _AT_ONCE = 24
@@ -70,16 +67,7 @@ class Sealing(Answer, Record):
         difference, notes: As in `Fork`.
     """
 
-    json_keys = (
-        "**origin",
-        "outcome",
-        "redraw",
-        "open_at",
-        "sealed_at",
-        "visits",
-        "difference",
-        "notes",
-    )
+    json_keys = ("**origin", "outcome", "redraw", "open_at", "sealed_at", "visits", "difference", "notes")
 
     origin: Origin
     outcome: str
@@ -137,12 +125,11 @@ def sealing(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Sealing:
-    """Finds the step at which a training's fate was sealed.
+    """Finds the step at which the fate of one training of a sweep was sealed, as `OpenedSweep.sealing` describes.
 
     Args:
-        directory, name, redraw, size, say: As in `fork`.
-        outcome: The outcome in question; default the training's own.
-        n: The most continuations at a step.
+        directory, name, say: As in `fork`.
+        redraw, outcome, n, size: As in `OpenedSweep.sealing`.
 
     Raises:
         UserError: As `fork`, or for an outcome that the workload does not have.
@@ -155,14 +142,23 @@ def sealing(
     n_visits = 1 + math.ceil(math.log2(max(len(steps), 1)))
     longest = source.seconds(0, n * n_visits)
     say(f"at most {n_visits} steps with {n} continuations each: at most about {longest:.1f} s ...")
-    look = _Look(source, source.states(steps), about, n, ERROR_RATE / n_visits)
-    visits = bisected(steps, look.at)
+    states, is_own = source.states(steps), source.origin.recorded == about
+    differences = []
+
+    def count_alike(step: int, numbers: range) -> int:
+        # The first pack also trains the training itself, to check that it ends as recorded.
+        is_first = step == 0 and numbers.start == 1
+        continued = source.continued(states, step, range(0 if is_first else numbers.start, numbers.stop))
+        differences.append(continued.difference)
+        outcomes = continued.rows.trainings["outcome"].to_pylist()[-len(numbers) :]
+        return sum((outcome == about) == is_own for outcome in outcomes)
+
     return Sealing(
         origin=source.origin,
         outcome=about,
         redraw=redraw,
-        visits=visits,
-        difference=look.difference,
+        visits=bisected(steps, lambda step: decided(step, partial(count_alike, step), n, ERROR_RATE / n_visits)),
+        difference=next(filter(None, differences), ""),
         notes=source.notes,
     )
 
@@ -175,7 +171,7 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
         look: Trains continuations from a step.
 
     Returns:
-        The visits, in order of steps.
+        The visits, in the order of their steps.
     """
     visits = {0: look(steps[0])}
     low, high = 0, len(steps)
@@ -184,46 +180,6 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
         visits[middle] = look(steps[middle])
         low, high = (low, middle) if visits[middle].verdict == "sealed" else (middle, high)
     return tuple(visits[place] for place in sorted(visits))
-
-
-def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
-    """Checks that a name is an outcome of a workload.
-
-    Args:
-        outcome: The name.
-        own: The outcomes that the workload declares in addition to those of all workloads.
-
-    Raises:
-        UserError: If the name is no outcome of the workload.
-    """
-    known = [*with_own(own)]
-    if outcome not in known:
-        advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
-        raise UserError("--outcome", given=outcome, expected=", ".join(known), fix=advice)
-
-
-@dataclass
-class _Look:
-    """Trains continuations from steps until it is decided whether they are sealed."""
-
-    source: Source
-    states: Mapping[int, Checkpoint]
-    outcome: str
-    most: int
-    error_rate: float
-    difference: str = ""
-
-    def at(self, step: int) -> Visit:
-        return decided(step, partial(self._sharing_its_fate, step), self.most, self.error_rate)
-
-    def _sharing_its_fate(self, step: int, numbers: range) -> int:
-        is_own = self.source.row["outcome"] == self.outcome
-        # The first pack also trains the training itself, to check that it ends as recorded.
-        is_first = step == 0 and numbers.start == 1
-        continued = self.source.continued(self.states, step, range(0 if is_first else numbers.start, numbers.stop))
-        self.difference = self.difference or continued.difference
-        outcomes = continued.rows.trainings["outcome"].to_pylist()[-len(numbers) :]
-        return sum((outcome == self.outcome) == is_own for outcome in outcomes)
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:

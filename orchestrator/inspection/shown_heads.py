@@ -11,7 +11,7 @@ from attnsweep.orchestrator.inspection.heads import Heads, joined, looked_at
 from attnsweep.orchestrator.inspection.kept_weights import by_shape, ends_of
 from attnsweep.orchestrator.inspection.recorded import has_end, recorded_rows
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
+from attnsweep.orchestrator.report.retrained import ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.workloads.errors import UserError
@@ -80,9 +80,7 @@ def _shown(heads: Heads) -> TrainingMaps:
             title=heads.layer_title(layer.number),
             queries=layer.queries,
             keys=layer.keys,
-            heads=tuple(
-                ShownHead(title=_title(head), weights_QK=head.weights_QK.numpy()) for head in heads.of_layer(layer)
-            ),
+            heads={_title(head): head.weights_QK.numpy() for head in heads.of_layer(layer)},
         )
         for layer in heads.maps.layers
     )

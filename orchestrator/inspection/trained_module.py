@@ -1,16 +1,25 @@
-"""Loads a recorded training as a callable module, with the parameters and buffers of its end or of another step."""
+"""Loads a recorded training as a module, with the weights of its end or of a step, and writes it for other libraries.
 
+The other libraries are safetensors, Hugging Face's transformers and TransformerLens.
+"""
+
+import importlib.metadata
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
+from attnsweep.orchestrator.importing import import_extra
 from attnsweep.orchestrator.inspection.kept_weights import End, ends_of
-from attnsweep.orchestrator.inspection.recorded import ended_training, find_training, recorded_rows, recorded_tasks
-from attnsweep.orchestrator.inspection.retraining import no_further, retrain
+from attnsweep.orchestrator.inspection.recorded import ended_training, find_training, recorded_rows, recorded_training
+from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.output_file import writing_folder
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.construction import built_alone
@@ -18,6 +27,7 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.interventions import INTERVENTION, Clamp, Scale, interventions_of
 
 _log = logging.getLogger(__name__)
 
@@ -63,19 +73,14 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
         row, _, training = ended_training(directory, workload, name, _OTHERS)
         (end,) = ends_of(directory, [row["training_id"]])
     else:
-        row, training = _recorded(directory, workload, name)
-        end = _at(directory, row, step)
+        row, _, task = recorded_training(Ledger(directory.place), workload, name)
+        training, end = task.training, _at(directory, row, step)
     if end.difference:
         _log.warning("module of %s: %s", name, end.difference)
     module = built_alone(workload, training)
     load(module, end.state)
-    return TrainedModule(
-        workload=workload,
-        training=training,
-        row=row,
-        step=row["n_steps"] if step is None else step,
-        module=module.eval(),
-    )
+    at = row["n_steps"] if step is None else step
+    return TrainedModule(workload=workload, training=training, row=row, step=at, module=module.eval())
 
 
 def load(module: nn.Module, state: State) -> None:
@@ -88,13 +93,6 @@ def load(module: nn.Module, state: State) -> None:
             tensors[name].data = value
 
 
-def _recorded(directory: SweepDirectory, workload: Workload[Any], name: str) -> tuple[Mapping[str, Any], Training[Any]]:
-    ledger = Ledger(directory.place)
-    trainings = recorded_rows(ledger, [find_training(ledger, name)]).trainings
-    (row,), (task,) = trainings.to_pylist(), recorded_tasks(workload, trainings)
-    return row, task.training
-
-
 def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
     n_steps = row["n_steps"] or 0
     if not 0 <= step <= n_steps:
@@ -104,5 +102,132 @@ def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
             expected=f"a step that the training took, from 0 to {n_steps}",
             fix="choose a step in this range",
         )
-    (again,) = retrain(directory, [row["training_id"]], no_further, step)
+    (again,) = retrain(directory, [row["training_id"]], at_step=step)
     return End(again.ended, again.difference)
+
+
+_WEIGHTS_FILE = "model.safetensors"
+_TOKENS = 8
+"""The largest number of tokens of a sequence on which logits are compared."""
+_TOLERANCE = 1e-4
+
+
+def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
+    """Writes the trained module of one training to a folder, in a format that another library can load.
+
+    Args:
+        directory: The sweep.
+        name: The training, as `find_training` accepts it.
+        to: `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
+            folder, after TransformerLens has computed the same logits from it.
+        out: A new or an empty folder.
+        step: The number of steps after which to take the weights; by default the training's end.
+
+    Returns:
+        A line of Python that loads the module.
+
+    Raises:
+        UserError: As `trained_module`; or if an intervention clamps or scales heads at that step, the other library has
+            no such module, a library is not installed, or the folder cannot be written.
+    """
+    write, needs = _TARGETS[to]
+    for module, extra in needs:
+        import_extra(module, extra, f"--to {to}")
+    _check_heads(directory, name, step)
+    with writing_folder(out) as folder:
+        return write(trained_module(directory, name, step), folder).format(out)
+
+
+def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None:
+    """Raises an error if an intervention fixes or scales heads at the step: other libraries cannot do this."""
+    ledger = Ledger(directory.place)
+    (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
+    at = row["n_steps"] if step is None else step
+    if row["n_steps"] is None or at > row["n_steps"]:
+        # `trained_module` raises the error for an unknown training or step.
+        return
+    interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
+    held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]
+    if held:
+        raise UserError(
+            "TRAINING_ID",
+            given=f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}",
+            expected="a training without such an intervention then: other libraries cannot clamp or scale heads",
+            fix="choose another step with --step, or use open_sweep(...).module(...), which applies the intervention",
+        )
+
+
+def _about(trained: TrainedModule) -> dict[str, Any]:
+    """Describes how an exported module was trained: its sweep, parameters, seed, step, outcome and version."""
+    return {
+        **{name: trained.row[name] for name in ("training_id", "sweep", "trial", "replicate")},
+        "workload": trained.workload.name,
+        "parameters": trained.training.parameters.values(),
+        "seed": trained.training.seed,
+        "step": trained.step,
+        "outcome": trained.row["outcome"],
+        "attnsweep": importlib.metadata.version("attnsweep"),
+    }
+
+
+def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
+    from safetensors.torch import save_file
+
+    # safetensors refuses tensors that share memory, so tied weights are copied for each of their names.
+    state = {name: value.detach().clone().contiguous() for name, value in trained.module.state_dict().items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in _about(trained).items()}
+    save_file(state, folder / _WEIGHTS_FILE, texts)
+    return f'module.load_state_dict(safetensors.torch.load_file("{{}}/{_WEIGHTS_FILE}"))'
+
+
+def _write_hugging_face(trained: TrainedModule, folder: Path) -> str:
+    model = _save_pretrained(trained, folder)
+    return f'transformers.{type(model).__name__}.from_pretrained("{{}}")'
+
+
+def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = _save_pretrained(trained, folder)
+    bridge = TransformerBridge.boot_transformers(str(folder), dtype=model.dtype, device="cpu")
+    config, words = model.config, torch.Generator().manual_seed(0)
+    n_tokens = min(getattr(config, "max_position_embeddings", _TOKENS), _TOKENS)
+    token_BT = torch.randint(config.vocab_size, (2, n_tokens), generator=words)
+    with torch.no_grad():
+        expected, given = model(token_BT).logits, bridge(token_BT)
+    if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
+        raise UserError(
+            "--to transformer-lens",
+            given="a TransformerLens bridge with other logits than the Hugging Face model",
+            expected="a bridge with equal logits",
+            fix="export with --to hf, and look at the architecture's adapter in TransformerLens",
+        )
+    return 'TransformerBridge.boot_transformers("{}")'
+
+
+def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
+    """Writes a trained module to the folder as a Hugging Face model, and returns the model."""
+    from transformers import PreTrainedModel
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    model: nn.Module = trained.workload.hugging_face(trained.training.parameters, trained.module)
+    if not isinstance(model, PreTrainedModel):
+        raise UserError(
+            "--to hf",
+            given=f"a module of the workload {trained.workload.name}, of the class {type(model).__name__}",
+            expected="a transformers.PreTrainedModel, or a workload whose method `hugging_face` returns a"
+            " PreTrainedModel",
+            fix="export the weights alone with: --to safetensors",
+        )
+    model.config.attnsweep = _about(trained)
+    model.save_pretrained(folder)
+    return model
+
+
+_TARGETS: dict[str, tuple[Callable[[TrainedModule, Path], str], list[tuple[str, str]]]] = {
+    "safetensors": (_write_safetensors, [("safetensors", "safetensors")]),
+    "hf": (_write_hugging_face, [("transformers", "hf")]),
+    "transformer-lens": (_write_transformer_lens, [("transformers", "hf"), ("transformer_lens", "lens")]),
+}
+"""For each target its writer, and the modules that it needs with the extras of attnsweep that install them."""

@@ -37,7 +37,7 @@ class Why:
         training: The training's parameters and seed.
         difference: Empty, or in what the repeated training ends otherwise than recorded: the words are then of that
             other ending.
-        words: The words of the training's gradients at its end.
+        words: The words of the training's gradients at its end: the terms of which the gradients are sums.
         saddle: The direction in which the loss curves down most; `None` unless a part is starved and the loss has
             second derivatives.
         curve: The training's `eval_loss` at its probes, as (step, value).
@@ -81,13 +81,8 @@ class Why:
                 "smallest_curvature": self.saddle,
                 "balances": words.balances(),
                 "words": [
-                    {
-                        "weight": term.weight,
-                        "part": term.part,
-                        "kind": term.kind,
-                        "word": term.text,
-                        "norm": float(term.value.norm()),
-                    }
+                    {"weight": term.weight, "part": term.part, "kind": term.kind, "word": term.text}
+                    | {"norm": float(term.value.norm())}
                     for term in words.terms
                 ],
                 "attention": [
@@ -119,6 +114,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     curve = sorted((point["step"], point["value"]) for point in points)
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         words, saddle = _words(workload, training, end.state)
+        (predicted,) = predicted_escapes(workload, [training])
         return Why(
             sweep=shown,
             row=row,
@@ -127,15 +123,19 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
             words=words,
             saddle=saddle,
             curve=curve,
-            predicted_escape=_predicted(workload, training),
-            null=_null(workload, training),
+            predicted_escape=None if math.isnan(predicted) else float(predicted),
+            null=[
+                f"{', '.join(identity.parameters)} ({identity.name})"
+                for identity in workload.identities(training.parameters)
+                if isinstance(identity, KeyBias | NoGradient)
+            ],
         )
 
 
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """Computes the words (terms) of the gradients, and the saddle, in float64 whatever the training's dtype."""
+    """Computes the words (terms of the gradients) and the saddle in float64, whatever the training's dtype."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)
@@ -148,17 +148,3 @@ def _words(
     words = words_at(module)
     is_starved = bool(words.starved_parts())
     return words, saddle_of(training, module, batch, loss_of(workload), words_at) if is_starved else None
-
-
-def _predicted(workload: Workload[Any], training: Training[Any]) -> float | None:
-    (steps,) = predicted_escapes(workload, [training])
-    return None if math.isnan(steps) else float(steps)
-
-
-def _null(workload: Workload[Any], training: Training[Any]) -> list[str]:
-    declared = workload.identities(training.parameters)
-    return [
-        f"{', '.join(identity.parameters)} ({identity.name})"
-        for identity in declared
-        if isinstance(identity, KeyBias | NoGradient)
-    ]

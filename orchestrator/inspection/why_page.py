@@ -1,12 +1,12 @@
-"""The page about a stuck training, in words: which words vanish and why, the way out, the forecast, the certificate."""
+"""The page about a stuck training: which words (terms of its gradients) vanish and why, the way out, the forecast."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attnsweep.orchestrator.inspection.why import Why, why
+from attnsweep.orchestrator.report.retrained import WhyPage, shown_map
 from attnsweep.orchestrator.report.sweep_report import SweepReport
-from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
-from attnsweep.workloads.words.terms import AttentionMap, Balance, GradientWords, Term
+from attnsweep.workloads.words.terms import AttentionMap, Balance, GradientWords
 
 _MOST_MAPS = 4
 _LEAST_SHARE = 0.01
@@ -15,8 +15,8 @@ _MOST_NAMES = 8
 
 
 def pages_of(report: SweepReport) -> list[WhyPage]:
-    """Returns the explanatory page of each stuck training that the report shows. Trainings whose weights were not kept
-    are trained again.
+    """Returns the page about each stuck training that the report shows. Those whose weights were not kept are trained
+    again.
 
     Raises:
         UserError: If the sweep's code is not trusted, or fails.
@@ -25,12 +25,10 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 
 
 def page_of(analysis: Why) -> WhyPage:
-    """Lays out the analysis of one training as a page: facts, the table of gradient words, notes, attention maps and
-    loss curve."""
+    """Lays out the analysis of one training: facts, the table of gradient words, notes, attention maps, loss curve."""
     words = analysis.words
-    facts = (
-        [("another ending", f"{analysis.difference}; this page is about that ending")] if analysis.difference else []
-    )
+    other = [f"{analysis.difference}; this page is about that ending"] if analysis.difference else []
+    facts = [("another ending", text) for text in other]
     facts.append((words.state(), _meaning(words)))
     facts += [("way out", way) for way in _way_out(analysis)]
     facts += [("curvature", text) for text in _curvature(analysis)]
@@ -93,8 +91,7 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes for each starved part of the target (its gradient words are small) how training could escape: the
-    weight that is pulled fastest, and the speed."""
+    """Describes how the training could leave each starved part, whose words are small: by which weight, how fast."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -114,8 +111,6 @@ def _way_out(analysis: Why) -> Iterator[str]:
 
 
 def _curvature(analysis: Why) -> Iterator[str]:
-    """Describes whether the loss curves down in some direction, along which weights and parts, and how fast a
-    deviation grows."""
     saddle = analysis.saddle
     if saddle is None:
         if analysis.words.starved_parts():
@@ -138,8 +133,7 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns in how many steps of plain gradient descent the gradient words (terms) of one part change a weight by
-    its own norm."""
+    """Returns in how many steps of plain gradient descent the words of one part change a weight by its own norm."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -153,13 +147,10 @@ def _speed(analysis: Why, balance: Balance) -> str:
 
 
 def _plain(analysis: Why) -> str:
-    """Returns a remark that steps of plain gradient descent are counted, if the training's optimizer is another one;
-    else an empty text."""
     return "" if analysis.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
 
 
 def _rounded(steps: float) -> str:
-    """Formats a number with two significant digits. Numbers between 10 and a million have no exponent."""
     return f"{float(f'{steps:.2g}'):,.0f}" if 10 <= steps < 1e6 else f"{steps:.2g}"
 
 
@@ -205,8 +196,7 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Returns the table of gradient words (terms): a row for each word and, for each part, its pull, its brake and the
-    share left of both."""
+    """Returns a row for each word and, for each part, its pull, its brake and the share left of both."""
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
@@ -224,15 +214,13 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns the pull and the brake of one gradient word (term) in a part, and the share of their sum that is left
-    after they cancel."""
+    """Returns the pull and the brake of one word in a part, and the share of their sum that is left of both."""
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)
     pull = sum(float(term.value.norm()) for term in own_terms if term.kind != "brake") * scale
     brake = sum(float(term.value.norm()) for term in own_terms if term.kind == "brake") * scale
-    total: Sequence[Term] = own_terms
-    left = float(sum(term.value for term in total).norm()) * scale if total else 0.0  # type: ignore[union-attr]
+    left = float(sum(term.value for term in own_terms).norm()) * scale if own_terms else 0.0  # type: ignore[union-attr]
     return pull, brake, left / (pull + brake) if pull + brake else 1.0
 
 

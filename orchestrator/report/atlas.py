@@ -6,23 +6,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import duckdb
-from jinja2 import Template
 from markupsafe import Markup
 
-from attnsweep.orchestrator.analysis.labels import clipped, value_label
+from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, share_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.verdict import Verdict, read_verdict, said
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.facts import OutcomeShare, outcome_shares
-from attnsweep.orchestrator.report.script import PageScript, own_script
-from attnsweep.orchestrator.report.templating import page_templates
+from attnsweep.orchestrator.report.templating import page_script, page_templates
 from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE, badge_svg
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.output_file import refuse_special, writing_file
@@ -114,22 +111,23 @@ def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], objec
 
 
 def _read(directory: SweepDirectory) -> AtlasSweep:
-    def counted(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-        ((n_trials, n_trainings),) = connection.execute(
-            "select count(distinct trial), count(*) from trainings"
-        ).fetchall()
-        return {
-            "n_trials": n_trials,
-            "n_trainings": n_trainings,
-            "outcomes": outcome_shares(connection, pooling(directory.spec)),
-            "stuck": stuck_rate(connection, directory.spec),
-        }
-
     if not any(home.has_folder("trainings") for home in directory.homes):
         nothing = Rate(0, 0, None, None)
         return AtlasSweep(directory=directory, n_trials=0, n_trainings=0, outcomes=(), stuck=nothing, verdict=None)
+
+    def read(connection: duckdb.DuckDBPyConnection) -> AtlasSweep:
+        counts = connection.execute("select count(distinct trial), count(*) from trainings").fetchall()
+        return AtlasSweep(
+            directory=directory,
+            n_trials=counts[0][0],
+            n_trainings=counts[0][1],
+            outcomes=outcome_shares(connection, pooling(directory.spec)),
+            stuck=stuck_rate(connection, directory.spec),
+            verdict=verdict,
+        )
+
     verdict = None if directory.claim is None else read_verdict(directory, directory.claim)
-    return AtlasSweep(directory=directory, verdict=verdict, **Ledger(directory.place).ask(counted))
+    return Ledger(directory.place).ask(read)
 
 
 def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
@@ -139,17 +137,21 @@ def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
         UserError: If the file cannot be written.
     """
     refuse_special(out)
-    page = _template().render(
-        sweeps=sweeps,
-        claims=[each for each in sweeps if each.verdict is not None],
-        workloads=sorted({each.workload for each in sweeps}),
-        script=_script(),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=importlib.metadata.version("attnsweep"),
-        report_of=lambda each: _link(each.directory.place, REPORT_FILE, out),
-        page_of=lambda each: _link(each.directory.place, VERDICT_PAGE, out),
-        badge=lambda verdict: Markup(badge_svg(verdict)),  # `badge_svg` has already escaped the texts in its SVG.
-        said=said,
+    page = (
+        page_templates()
+        .get_template("atlas.html.j2")
+        .render(
+            sweeps=sweeps,
+            claims=[each for each in sweeps if each.verdict is not None],
+            workloads=sorted({each.workload for each in sweeps}),
+            script=page_script("atlas.js"),
+            made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            version=importlib.metadata.version("attnsweep"),
+            report_of=lambda each: _link(each.directory.place, REPORT_FILE, out),
+            page_of=lambda each: _link(each.directory.place, VERDICT_PAGE, out),
+            badge=lambda verdict: Markup(badge_svg(verdict)),  # `badge_svg` has already escaped the texts in its SVG.
+            said=said,
+        )
     )
     with writing_file(out) as temporary:
         temporary.write_bytes(page.encode("utf-8", errors="replace"))
@@ -160,15 +162,3 @@ def _link(place: Place, name: str, out: Path) -> str | None:
     if not isinstance(place, LocalFolder) or not (place.path / name).is_file():
         return None
     return quote(os.path.relpath(place.path / name, out.resolve().parent))
-
-
-@cache
-def _script() -> PageScript:
-    return own_script("atlas.js")
-
-
-@cache
-def _template() -> Template:
-    environment = page_templates()
-    environment.filters |= {"interval": share_label, "clip": clipped}
-    return environment.get_template("atlas.html.j2")

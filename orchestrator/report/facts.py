@@ -1,6 +1,6 @@
 """Facts for the report that SQL computes from the ledger: outcome shares, metrics, reference levels, costs, errors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
 from attnsweep.workloads.vocabulary import Outcome
 
-_UNKNOWN = Outcome("", GREY)
+UNKNOWN = Outcome("", GREY)
 """Stands for an outcome that neither this version nor the ledger describes."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
@@ -29,10 +29,8 @@ measured as (
 select name, outcome, count(*) as n, quantile_cont(value, {[*QUANTILES]}) as quantiles from measured group by all
 """
 _MOST_PACK_SIZES = 12
-MOST_ERRORS = 20
-"""The most kinds of error that a report shows."""
-_MOST_CHARACTERS = 20_000
-"""The most characters of one traceback that a report shows."""
+MOST_ERRORS, _MOST_CHARACTERS = 20, 20_000
+"""The most kinds of error that a report shows, and the most characters of one traceback."""
 _FAILURES = f"""
 with failed as (
     select (trial, replicate) as place, trial, replicate, coalesce(error, '') as error,
@@ -53,18 +51,14 @@ class OutcomeShare:
 
     Attributes:
         outcome: The outcome's label.
-        meaning: What the outcome means, in one line; empty for an unknown label.
-        colour: The outcome's colour in figures.
-        is_stuck: Whether the outcome counts as stuck.
+        kind: The outcome's meaning, its colour in figures, and whether it counts as stuck.
         rate: The share of all trainings with this outcome, failed ones included.
         details: The number of these trainings by `outcome_detail`.
         example: The id of the first of these trainings.
     """
 
     outcome: str
-    meaning: str
-    colour: str
-    is_stuck: bool
+    kind: Outcome
     rate: Rate
     details: Mapping[str, int]
     example: str
@@ -72,13 +66,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """The share of the labels of one stuck outcome that one certificate (a test of the label) confirms.
-
-    Attributes:
-        test: The certificate's name.
-        outcome: The outcome of the trainings tested.
-        confirmed: The share of the trainings tested whose label the test confirms.
-    """
+    """The share of the trainings with one stuck outcome for which a test, such as `promotion`, confirms the outcome."""
 
     test: str
     outcome: str
@@ -99,11 +87,11 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a sweep: its numbers of trials and trainings, its core-seconds and its machines.
+    """The totals of a ledger.
 
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.
-        n_trials, n_trainings: The numbers of trials and trainings in the ledger.
+        n_trials, n_trainings: The numbers of trials and trainings.
         seconds: Total core-seconds.
         machines: (host, device, trainings), most trainings first.
     """
@@ -116,36 +104,40 @@ class Totals:
     machines: tuple[tuple[str, str, int], ...]
 
 
+def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
+    """Computes what share each label has of all counts. Intervals allow for dependence within a trial.
+
+    Args:
+        rows: (label, trial, count), such as the number of trainings with an outcome.
+        labels: The labels; one that no row has gets a share of 0.
+        pool: How to combine trials: from `pooling`.
+    """
+    sizes: dict[int, int] = {}
+    counts: dict[tuple[str, int], int] = {}
+    for label, trial, n in rows:
+        sizes[trial] = sizes.get(trial, 0) + n
+        counts[label, trial] = n
+    return {label: pool([(n, counts.get((label, trial), 0)) for trial, n in sizes.items()]) for label in labels}
+
+
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
     """Computes the share of each outcome that occurs. Intervals allow for dependence between trainings of one trial."""
-    rows = connection.execute(
-        "select outcome, trial, count(*), arg_min(training_id, replicate) from trainings"
-        " group by outcome, trial order by trial"
-    ).fetchall()
     known = outcomes_of(connection)
     details: dict[str, dict[str, int]] = {}
     for outcome, detail, n in connection.execute(
         "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc, 2"
     ).fetchall():
         details.setdefault(outcome, {})[detail or ""] = n
-    sizes: dict[int, int] = {}
-    counts: dict[str, dict[int, int]] = {}
-    examples: dict[str, str] = {}
-    for outcome, trial, n, training_id in rows:
-        sizes[trial] = sizes.get(trial, 0) + n
-        counts.setdefault(outcome, {})[trial] = n
-        examples.setdefault(outcome, training_id)
+    rows = connection.execute("select outcome, trial, count(*) from trainings group by all order by trial").fetchall()
+    rates = shares_by_trial(rows, sorted(details, key=outcome_order), pool)
+    examples = dict(
+        connection.execute(
+            "select outcome, arg_min(training_id, (trial, replicate)) from trainings group by outcome"
+        ).fetchall()
+    )
     return tuple(
-        OutcomeShare(
-            outcome,
-            known.get(outcome, _UNKNOWN).sentence,
-            known.get(outcome, _UNKNOWN).colour,
-            known.get(outcome, _UNKNOWN).is_stuck,
-            pool([(n, counts[outcome].get(trial, 0)) for trial, n in sizes.items()]),
-            details[outcome],
-            examples[outcome],
-        )
-        for outcome in sorted(counts, key=outcome_order)
+        OutcomeShare(outcome, known.get(outcome, UNKNOWN), rate, details[outcome], examples[outcome])
+        for outcome, rate in rates.items()
     )
 
 

@@ -1,8 +1,7 @@
-"""The report's own figures: rates in cells, shares of trainings, roles of heads, and learning curves."""
+"""The report's own figures: rates in cells, shares of trainings, roles of heads, curves, and the Pareto front."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,12 +29,14 @@ from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.figures import are_written, draw_cell, draw_scale, new_cells
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.results import Preferred
 from attnsweep.orchestrator.analysis.role_results import RoleResults
-from attnsweep.orchestrator.report.explorer.samples import Sample
 from attnsweep.orchestrator.report.facts import OutcomeShare, ReferenceLevel
+from attnsweep.orchestrator.report.measured import MetricCurves, RoleShare
 from attnsweep.orchestrator.report.regions import Regions
-from attnsweep.orchestrator.report.roles import RoleShare
+from attnsweep.orchestrator.report.samples import Sample
 from attnsweep.search_spaces.dimensions import Float
+from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, Measured, goal_of
 
 _DECADES = 1.3
 """The axis of losses is logarithmic if the largest and the smallest loss are at least this many decades apart."""
@@ -49,23 +50,22 @@ _MOST_EDGES = 7
 """A logarithmic axis with more edges of cells than this labels powers of ten only."""
 _LABEL_GAP = 0.062
 """The least distance between the labels of two levels, as a share of the axis."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellsFigure:
-    """A figure of cells, with the full text of each cell by the `gid` of the cell's patch."""
-
-    figure: Figure
-    hover: dict[str, str]
+_MOST_POINTS = 2000
+"""The most trials of one kind in the figure of the Pareto front. Each is a path in the page, so more would be slow."""
+_MANYFOLD = 100.0
+"""The axis of a metric is logarithmic if its largest value is at least this many times its smallest."""
 
 
 @house_style()
-def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
+def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, str]]:
     """Draws the share of an ending in each cell of two parameters, with its interval written in.
 
     Args:
         regions: Regions with two axes.
         ending: The ending that the regions are about, or solved.
+
+    Returns:
+        The figure, and the full text of each cell by the `gid` of the cell's patch.
     """
     measure = ending.label
     across, up = regions.axes
@@ -87,7 +87,7 @@ def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
         column, row = regions.best.place
         frame = Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor=VERMILION, linewidth=1.8)
         panel.add_patch(frame)
-    return CellsFigure(figure, hover)
+    return figure, hover
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
@@ -133,7 +133,7 @@ def shares_figure(
 def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
     """Draws the share of trainings with each outcome, with 95% intervals."""
     names = [share.outcome.replace("_", " ") for share in shares]
-    colours = [share.colour for share in shares]
+    colours = [share.kind.colour for share in shares]
     return shares_figure(names, [share.rate for share in shares], colours, "share of trainings", "trainings")
 
 
@@ -289,3 +289,60 @@ def _apart(places: Sequence[float]) -> list[float]:
             moved[index + 1] += push
         moved += max(0.0, -float(moved[0])) - max(0.0, float(moved[-1]) - 1.0) if len(moved) * _LABEL_GAP < 1 else 0.0
     return [float(place) for place in moved]
+
+
+@house_style()
+def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
+    """Draws a metric by step: for each outcome, the median and the middle half of its trainings."""
+    figure, panel = new_figure()
+    points = [point for curve in metric.curves for point in curve.points]
+    for curve in metric.curves:
+        steps = [point.step for point in curve.points]
+        colour = colours.get(curve.outcome, GREY)
+        low, median, high = np.array([(point.low, point.median, point.high) for point in curve.points]).T
+        panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+        panel.plot(steps, median, color=colour, marker=".", label=curve.outcome)
+    scale_steps(panel, sorted({point.step for point in points}))
+    lowest, highest = min(point.low for point in points), max(point.high for point in points)
+    if lowest > 0 and highest >= _MANYFOLD * lowest:
+        panel.set_yscale("log")
+        label_powers(panel.yaxis)
+    panel.set_ylabel(figure_text(metric.metric.replace("_", " ")))
+    title_panel(panel, figure_text(metric.metric.replace("_", " ")))
+    legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, columns=2)
+    return figure
+
+
+@house_style()
+def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
+    """Draws all complete trials by their first two objectives. Marks show whether a trial is on the Pareto front,
+    behind it, or violates a constraint.
+
+    Of more than 2,000 trials of one kind it draws every second, third, ... one. A trial with the worst value, such as
+    that of an onset that never came, is left out.
+    """
+    on_front = {trial.trial for trial in preferred.front or ()}
+    points = {
+        trial: (told.values[0], told.values[1])
+        for trial, told in preferred.told.items()
+        if max(map(abs, told.values[:2])) < WORST_LOSS
+    }
+    behind = [trial for trial in points if trial not in on_front and preferred.told[trial].is_feasible]
+    beyond = [trial for trial in points if not preferred.told[trial].is_feasible]
+    kinds = (
+        ("behind it", behind, GREY, "."),
+        ("beyond a constraint", beyond, GREY, "x"),
+        ("on the front", [trial for trial in points if trial in on_front], VERMILION, "o"),
+    )
+    figure, panel = new_figure(height=3.2)
+    drawn = {}
+    for kind, trials, colour, marker in kinds:
+        if trials:
+            across, up = zip(*(points[number] for number in trials[:: -(-len(trials) // _MOST_POINTS)]), strict=True)
+            drawn[kind] = panel.scatter(across, up, s=24, color=colour, marker=marker)
+    for axis, objective, values in zip(("x", "y"), objectives, zip(*points.values(), strict=True), strict=False):
+        panel.set(**{f"{axis}label": figure_text(goal_of(objective), 40)})
+        if isinstance(objective, LossQuantile) and min(values) > 0:
+            panel.set(**{f"{axis}scale": "log"})
+    legend_below(figure, drawn, columns=2)
+    return figure

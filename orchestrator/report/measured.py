@@ -1,37 +1,31 @@
-"""A workload's own metrics by step and outcome, its events, and the delays between its events."""
+"""What was measured in the course of trainings: a workload's own metrics, its events, and the roles of heads."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
-import numpy as np
-from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures import (
-    GREY,
-    figure_text,
-    house_style,
-    label_powers,
-    legend_below,
-    new_figure,
-    scale_steps,
-    title_panel,
-)
 from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, quartile_curves
 from attnsweep.orchestrator.analysis.onset import OnsetCurve, onset_by, onset_curves
 from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times
 from attnsweep.orchestrator.analysis.rates.bins import read_crossing
-from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
-from attnsweep.orchestrator.report.facts import OF_EVERY_WORKLOAD
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, trials_count_once
+from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories
+from attnsweep.orchestrator.report.facts import OF_EVERY_WORKLOAD, shares_by_trial
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
 MOST_METRICS = 6
 """The most metrics that a report draws."""
-_MANYFOLD = 100.0
-"""The axis of a metric is logarithmic if its largest value is at least this many times its smallest."""
+_ROLES_AT_THE_END = """
+with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged', 'pruned')),
+last as (select trial, replicate, max(step) as step from heads semi join judged using (trial, replicate) group by all),
+ended as (select trial, layer, role from heads semi join last using (trial, replicate, step))
+select layer, role, trial, count(*) from ended group by all order by all
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +42,8 @@ class MetricCurves:
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads the curves of the workload's own metrics that were measured at more than one probe: the first
-    `MOST_METRICS` by name."""
+    """Reads the curves of the workload's own metrics that were measured at more than one probe: the first six by
+    name."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
@@ -62,70 +56,85 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
     return tuple(entry for entry in drawn if entry.curves)
 
 
-@house_style()
-def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
-    """Draws a metric by step: for each outcome, the median and the middle half of its trainings."""
-    figure, panel = new_figure()
-    points = [point for curve in metric.curves for point in curve.points]
-    for curve in metric.curves:
-        steps = [point.step for point in curve.points]
-        colour = colours.get(curve.outcome, GREY)
-        low, median, high = np.array([(point.low, point.median, point.high) for point in curve.points]).T
-        panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-        panel.plot(steps, median, color=colour, marker=".", label=curve.outcome)
-    scale_steps(panel, sorted({point.step for point in points}))
-    lowest, highest = min(point.low for point in points), max(point.high for point in points)
-    if lowest > 0 and highest >= _MANYFOLD * lowest:
-        panel.set_yscale("log")
-        label_powers(panel.yaxis)
-    panel.set_ylabel(figure_text(metric.metric.replace("_", " ")))
-    title_panel(panel, figure_text(metric.metric.replace("_", " ")))
-    legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, columns=2)
-    return figure
+def read_events(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
+) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...], tuple[HazardRatios, ...]]:
+    """Reads when the workload's events come, and how long after the event that the workload declares before them.
 
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        names: The parameters in whose bins the times are compared, at most two; none gives no hazard ratios.
 
-def read_event_curves(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep
-) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
-    """Reads the share of trainings in which each event has held: by step, and by the delay since the preceding event.
-
-    The preceding event is the one that the workload declares before it. A curve's label is its event.
+    Returns:
+        The share of trainings in which each event has held, by step; the same by the delay since the preceding event;
+        and hazard ratios, which say how much sooner each event comes, and follows the preceding one, in the bins. A
+        curve's label is its event. Events that come in no training have no ratios.
     """
+    events = event_names(connection)
+    times = {event: event_times(connection, event) for event in events}
+    delays = {
+        f"{then} after {first}": event_times(connection, then, first) for first, then in itertools.pairwise(events)
+    }
     once = trials_count_once(spec)
 
     def curves(times: Mapping[str, OnsetTimes]) -> tuple[OnsetCurve, ...]:
-        drawn = ((label, onset_curves(onset_times, (), once)) for label, onset_times in times.items())
-        return tuple(replace(curve, label=label) for label, onsets in drawn for curve in onsets)
+        return tuple(
+            replace(curve, label=label) for label, each in times.items() for curve in onset_curves(each, (), once)
+        )
 
-    events, delays = _event_times(connection)
-    return curves(events), curves(delays)
+    hazards: list[HazardRatios] = []
+    if events and names:
+        crossing = read_crossing(connection, [spec], names)
+        onsets = [onset_by(label, each, crossing, once_per_trial=once) for label, each in (times | delays).items()]
+        hazards = [onset.hazard_ratios() for onset in onsets if any(curve.n_came for curve in onset.curves)]
+    return curves(times), curves(delays), tuple(hazards)
 
 
-def read_event_hazards(
+@dataclass(frozen=True, slots=True)
+class RoleShare:
+    """The share of a layer's attention heads that have one role at the last probe. `none` counts as a role."""
+
+    layer: int
+    role: str
+    rate: Rate
+
+
+def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
+    """Computes the share of attention heads in each role, by layer. Intervals allow for dependence between heads of one
+    trial."""
+    rows = connection.execute(_ROLES_AT_THE_END).fetchall()
+    known = [*ROLES]
+    roles = sorted(
+        {role for _, role, _, _ in rows},
+        key=lambda role: (role == NO_ROLE, known.index(role) if role in known else len(known), role),
+    )
+    return tuple(
+        RoleShare(layer, role, rate)
+        for layer, of_layer in itertools.groupby(rows, key=lambda row: row[0])
+        for role, rate in shares_by_trial([row[1:] for row in of_layer], roles, pool).items()
+    )
+
+
+def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
-) -> tuple[HazardRatios, ...]:
-    """Estimates, in the bins of parameters, how much sooner each event comes, and how much sooner it follows the
-    preceding event.
-
-    Events that come in no training are left out.
+) -> tuple[list[tuple[int | None, HazardRatios]], str]:
+    """Estimates how much sooner each role emerges in each layer, as hazard ratios in the bins of parameters.
 
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
         names: The parameters whose bins are compared, at most two; none gives no ratios.
+
+    Returns:
+        The layer and the ratios of each role that emerges somewhere, and the `ending_note` on an assumption of these
+        estimates.
     """
-    if not names:
-        return ()
-    crossing, once = read_crossing(connection, [spec], names), trials_count_once(spec)
-    events, delays = _event_times(connection)
-    onsets = (onset_by(label, times, crossing, once_per_trial=once) for label, times in (events | delays).items())
-    return tuple(onset.hazard_ratios() for onset in onsets if any(curve.n_came for curve in onset.curves))
-
-
-def _event_times(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, OnsetTimes], dict[str, OnsetTimes]]:
-    """Reads the step at which each event first held, by name, and the delay since the preceding event, by `<event>
-    after <event>`."""
-    names = event_names(connection)
-    events = {name: event_times(connection, name) for name in names}
-    pairs = itertools.pairwise(names)
-    return events, {f"{then} after {first}": event_times(connection, then, first) for first, then in pairs}
+    histories, crossing = role_histories(connection), read_crossing(connection, [spec], names)
+    once = trials_count_once(spec)
+    hazards = []
+    for history in histories if names else ():
+        onset = onset_by(history.role, history.onsets, crossing, once_per_trial=once)
+        if any(curve.n_came for curve in onset.curves):
+            hazards.append((history.layer, onset.hazard_ratios()))
+    return hazards, ending_note(histories)

@@ -13,19 +13,15 @@ from pathlib import Path
 from jinja2 import Template
 
 from attnsweep.orchestrator.analysis.hazards import ratio_label
-from attnsweep.orchestrator.analysis.labels import clipped, plain_label, value_label
+from attnsweep.orchestrator.analysis.labels import plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
-from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.role_results import step_label
-from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
-from attnsweep.orchestrator.report.explorer.samples import RULE as SAMPLING_RULE
 from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
-from attnsweep.orchestrator.report.script import page_script
+from attnsweep.orchestrator.report.retrained import STUCK_RULE, TrainingMaps, WhyPage
+from attnsweep.orchestrator.report.samples import SAMPLING_RULE
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
-from attnsweep.orchestrator.report.templating import page_templates
-from attnsweep.orchestrator.report.why_page import RULE as STUCK_RULE
-from attnsweep.orchestrator.report.why_page import WhyPage
+from attnsweep.orchestrator.report.templating import PageScript, page_script, page_templates
 from attnsweep.orchestrator.storage.errors import reading
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
@@ -85,29 +81,22 @@ def write_report(
         UserError: For a directory without a sweep, a ledger or a file that cannot be read or written.
     """
     if out is None:
-        if len(directories) > 1:
-            raise UserError(
-                "--out",
-                given=None,
-                expected="a file name, which a report on several sweeps needs",
-                fix="add --out FILE.html",
-            )
         place = place_of(directories[0])
+        if len(directories) > 1:
+            raise _no_out("a file name, which a report on several sweeps needs")
         if not isinstance(place, LocalFolder):
-            raise UserError(
-                "--out",
-                given=None,
-                expected="a local file name, which a report on a sweep in an object store needs",
-                fix="add --out FILE.html",
-            )
+            raise _no_out("a local file name, which a report on a sweep in an object store needs")
         out = _own_file(place)
     refuse_special(out)
     page, pictures = make_report(directories, asks, maps, outcome=outcome)
-    folder = _figures_folder(out)
     _write(out, page, pictures)
     for picture in pictures:
-        _put(folder / f"{picture.name}.png", picture.png)
+        _put(_figures_folder(out) / f"{picture.name}.png", picture.png)
     return out
+
+
+def _no_out(expected: str) -> UserError:
+    return UserError("--out", given=None, expected=expected, fix="add --out FILE.html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +153,7 @@ def _drawn(
     shown = [
         Shown(
             report=report,
-            # The questions (`why`) and the maps are computed before the figures: they may raise a UserError, and
+            # The pages on stuck trainings and the maps are made before the figures: they may raise a UserError, and
             # figures take a long time.
             why=tuple(asks(report)) if asks else (),
             maps=tuple(maps(report)) if maps else (),
@@ -175,7 +164,7 @@ def _drawn(
     overview = draw_overview(reports) if several else None
     pictures = [picture for shown_sweep in shown for picture in shown_sweep.pictures] + ([overview] if overview else [])
     page = _template().render(
-        script=page_script(live=renewal is not None),
+        script=report_script(live=renewal is not None),
         renewal=renewal,
         shown=shown,
         overview=overview,
@@ -185,18 +174,23 @@ def _drawn(
     return page, pictures
 
 
+def report_script(*, live: bool = False) -> PageScript:
+    """Returns the script of a report's page.
+
+    Args:
+        live: Whether the page is served by `attnsweep serve`, and requests newer versions.
+    """
+    parts = ("data", "drawing", "scatter", "parallel", "curves", "detail", "tables")
+    names = [*(f"explore_{part}.js" for part in parts), "explore.js"]
+    return page_script(*names, *(["live.js"] if live else []))
+
+
 @cache
 def _template() -> Template:
     """Compiles the page's template, which takes a tenth of a second, only once."""
     environment = page_templates()
-    environment.globals |= {
-        "quantiles": QUANTILES,
-        "stuck_rule": STUCK_RULE,
-        "sampling_rule": SAMPLING_RULE,
-    }
+    environment.globals |= {"quantiles": QUANTILES, "stuck_rule": STUCK_RULE, "sampling_rule": SAMPLING_RULE}
     environment.filters |= {
-        "clip": clipped,
-        "interval": share_label,
         "value": value_label,
         "told": lambda values: [(name, value_label(value)) for name, value in values.items()],
         "parameter": plain_label,
@@ -224,12 +218,7 @@ def _own_file(place: LocalFolder) -> Path:
         refuse_link(_figures_folder(out))
         folder = next(parent for parent in out.parents if parent.exists())
     if not os.access(folder, os.W_OK):
-        raise UserError(
-            "--out",
-            given=None,
-            expected=f"a file name for the report, because the folder {folder} is not writable",
-            fix="add --out FILE.html",
-        )
+        raise _no_out(f"a file name for the report, because the folder {folder} is not writable")
     return out
 
 
@@ -253,6 +242,5 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Replaces a file atomically: readers see either the old file or the new one."""
     with writing_file(path) as temporary:
         temporary.write_bytes(content)

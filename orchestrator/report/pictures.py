@@ -1,12 +1,17 @@
 """The figures of a report, each as a part of the page and as PNG and SVG files."""
 
+import base64
 import dataclasses
+import io
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
+from xml.etree import ElementTree
 
+import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -20,12 +25,11 @@ from attnsweep.orchestrator.report.figures import (
     cells_figure,
     composition_figure,
     curve_figures,
+    front_figure,
+    metric_figure,
     outcome_shares_figure,
     shares_figure,
 )
-from attnsweep.orchestrator.report.front import front_figure
-from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, in_both_schemes, inline_svg
-from attnsweep.orchestrator.report.measured import metric_figure
 from attnsweep.orchestrator.report.regions import Plane
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 
@@ -43,6 +47,20 @@ Section = Literal[
     "emergence",
     "sweeps",
 ]
+_SVG = "http://www.w3.org/2000/svg"
+_RASTER_DPI = 60
+"""The resolution of smooth surfaces inside an SVG: low, because browsers smooth them and a report has many."""
+_DARK = """
+@media screen and (prefers-color-scheme: dark) {
+[id$="patch_1"] > path, [id*="axes_"] > g:first-child > path[style*="fill: #ffffff"] { fill: #16181b !important; }
+[id*="text_"] g { fill: #ececec !important; }
+[style*="stroke: #000000"] { stroke: #ababab !important; }
+[style*="stroke: #595959"] { stroke: #ababab !important; }
+[style*="stroke: #e6e6e6"] { stroke: #33363b !important; }
+[style*="fill: #595959"] { fill: #ababab !important; }
+}
+"""
+"""Colours for dark mode. The selectors are Matplotlib's names for parts of an SVG; the colours are the page's."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +83,22 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The text of the figure's SVG file."""
-        return as_svg(self.figure, self.hover)
+        """The text of the figure's SVG file: outlined letters, and the same bytes whenever the figure is rendered."""
+        _lay_out(self.figure)
+        sink = io.StringIO()
+        with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):
+            self.figure.savefig(sink, format="svg", dpi=_RASTER_DPI, metadata={"Date": None, "Creator": None})
+        ElementTree.register_namespace("", _SVG)
+        ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+        root = ElementTree.fromstring(sink.getvalue())
+        for metadata in root.findall(f"{{{_SVG}}}metadata"):
+            root.remove(metadata)
+        for group in root.iter(f"{{{_SVG}}}g"):
+            if words := self.hover.get(group.get("id", "")):
+                title = ElementTree.Element(f"{{{_SVG}}}title")
+                title.text = words
+                group.insert(0, title)
+        return ElementTree.tostring(root, encoding="unicode")
 
     @property
     def png(self) -> bytes:
@@ -76,26 +108,57 @@ class Picture:
     @property
     def source(self) -> Markup:
         """The figure as a URI for the `src` of an `img` element."""
-        return Markup(data_uri(in_both_schemes(self.svg)))
+        return Markup("data:image/svg+xml;base64," + base64.b64encode(self._in_both_schemes.encode()).decode())
 
     @property
     def drawing(self) -> Markup:
-        """The figure as SVG for inlining in the page. Only inlined figures show the texts `hover`."""
-        return Markup(inline_svg(in_both_schemes(self.svg), self.name))
+        """The figure as SVG for inlining in the page. Only inlined figures show the texts `hover`.
+
+        The ids get a prefix, so that they differ from those of other figures.
+        """
+        own = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{self.name}-", self._in_both_schemes)
+        for size in ("height", "width"):
+            own = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", own, count=1)
+        return Markup(own)
+
+    @property
+    def _in_both_schemes(self) -> str:
+        """The SVG with a dark mode: paper, letters and lines change their colours, and the data keep theirs.
+
+        Letters on top of coloured data keep their colour; they are recognized by a `gid` of their own.
+        """
+        return self.svg.replace("</style>", f"{_DARK}</style>", 1)
+
+
+def as_png(figure: Figure) -> bytes:
+    """Renders a figure as PNG, for slides."""
+    _lay_out(figure)
+    sink = io.BytesIO()
+    figure.savefig(sink, format="png", dpi="figure", metadata={"Software": None})
+    return sink.getvalue()
+
+
+def _lay_out(figure: Figure) -> None:
+    """Runs Matplotlib's layout engine once, in advance. Otherwise it would run for each file, and each figure would be
+    drawn twice."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
+            figure.set_layout_engine(None)
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """Draws all figures for the report on one sweep.
-
-    Args:
-        report: The sweep.
-        prefix: The prefix of the files' names.
-    """
-    taken: set[str] = set()
-    return tuple(
-        dataclasses.replace(picture, name=_unused(prefix + _file_name(picture.name), taken))
-        for picture in _drawn(report)
-    )
+    """Draws all figures for the report on one sweep. The names of their files begin with the prefix, and differ."""
+    pictures: dict[str, Picture] = {}
+    for picture in _drawn(report):
+        name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]
+        free = name
+        for number in itertools.count(2):
+            if free not in pictures:
+                break
+            free = f"{name}_{number}"
+        pictures[free] = dataclasses.replace(picture, name=free)
+    return tuple(pictures.values())
 
 
 def draw_overview(reports: Sequence[SweepReport]) -> Picture:
@@ -113,7 +176,10 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
     yield Picture(
         "outcomes", "outcomes", f"Share of trainings by outcome: {shares}", outcome_shares_figure(report.outcomes)
     )
-    yield from _front(report)
+    preferred, objectives = report.results.preferred, report.directory.spec.objectives
+    if preferred.front is not None and preferred.told:
+        alt = f"Trials by {objectives[0].label} and {objectives[1].label}: {'; '.join(preferred.sentences())}"
+        yield Picture("front", "pareto_front", alt, front_figure(preferred, objectives))
     ending = report.question.ending
     for rates in report.by_parameter:
         alt = "; ".join(f"{bin_.label}: {rate_label(bin_.rate)}" for bin_ in rates.bins)
@@ -122,7 +188,7 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         figure = stuck_rate_figure([rates], label=label)
         yield Picture("stuck", name, f"{label.capitalize()} by {rates.title}: {alt}", figure)
     yield from _phase(report)
-    colours = {share.outcome: share.colour for share in report.outcomes}
+    colours = {share.outcome: share.kind.colour for share in report.outcomes}
     for outcome, figure in curve_figures(report.curves, report.levels, report.samples, colours):
         alt = f"Median, quartiles and single curves of eval_loss by step, of the trainings that end as {outcome}"
         yield Picture("curves", f"curves_{outcome}", alt, figure)
@@ -146,13 +212,6 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
             yield Picture("emergence", f"emergence_{title}", alt, emergence_figure(roles, layers=[layer]))
 
 
-def _front(report: SweepReport) -> Iterator[Picture]:
-    preferred, objectives = report.results.preferred, report.directory.spec.objectives
-    if preferred.front is not None and preferred.told:
-        alt = f"Trials by {objectives[0].label} and {objectives[1].label}: {'; '.join(preferred.sentences())}"
-        yield Picture("front", "pareto_front", alt, front_figure(preferred, objectives))
-
-
 def _phase(report: SweepReport) -> Iterator[Picture]:
     if report.regions is None or report.plane is None:
         return
@@ -168,9 +227,8 @@ def _phase(report: SweepReport) -> Iterator[Picture]:
         yield Picture("by_outcome", f"phase_diagram_{diagram.ending.outcome}", alt, diagram.plot_model())
     yield _outcome_map(report.plane, axes)
     for shown_ending in dict.fromkeys((ending, SOLVED)):
-        drawn = cells_figure(report.regions, shown_ending)
         alt = f"Share of trainings that {shown_ending.verb}, by {axes}; the table below has the numbers"
-        yield Picture("cells", f"cells_{shown_ending.file_label}", alt, drawn.figure, drawn.hover)
+        yield Picture("cells", f"cells_{shown_ending.file_label}", alt, *cells_figure(report.regions, shown_ending))
 
 
 def _outcome_map(plane: Plane, axes: str) -> Picture:
@@ -180,15 +238,3 @@ def _outcome_map(plane: Plane, axes: str) -> Picture:
         hover[map_gid(place)] = f"{label}: {shares}"
     alt = f"The most frequent outcome, by {axes}"
     return Picture("cells", "outcome_map", alt, rates.plot_map(), hover)
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")[:60]
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    free = next(
-        file for file in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))) if file not in taken
-    )
-    taken.add(free)
-    return free

@@ -1,20 +1,25 @@
-"""`attnsweep serve`: serves the report to a browser on this machine, and renews it while its sweeps run."""
+"""Renews a report while its sweeps run: as a file, or served to a browser on this machine (`attnsweep serve`)."""
 
 import hmac
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.report.watching import changes
+from attnsweep.orchestrator.ledger.fragments import names_in_all
+from attnsweep.orchestrator.report.page import make_report, write_report
 from attnsweep.orchestrator.storage.place_names import PlaceName
+from attnsweep.orchestrator.storage.run_records import progress_of
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -28,6 +33,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _CHANGES = "/changes"
+_LOOK_SECONDS = 2.0
 _SECONDS_OF_SILENCE = 20
 """After this time an open page is sent the same version again, because a lost connection is only noticed by writing."""
 _Answer: TypeAlias = tuple[HTTPStatus, str, dict[str, str]]
@@ -198,3 +204,50 @@ def _cookie(header: str, name: str) -> str:
     except CookieError:
         return ""
     return "" if cookie is None else cookie.value
+
+
+def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Callable[[Path], None]) -> None:
+    """Writes the report, and rewrites it whenever a ledger has changed, until no run of these sweeps is in progress.
+
+    Args:
+        directories: The sweeps, at least one.
+        out: As for `write_report`.
+        told: Called with the path each time the file was written.
+
+    Raises:
+        UserError: As `write_report`.
+    """
+    for is_running in changes(directories, threading.Event()):
+        told(write_report(directories, out))
+        if not is_running:
+            return
+
+
+def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
+    """Yields whether a run is in progress: once at the start, and after each change of a ledger or of the runs in
+    progress.
+
+    Looks for changes every two seconds, or, if the caller takes longer to handle a change, pauses as long as the caller
+    took: making a report of a large sweep takes at most half of the time.
+
+    Args:
+        directories: The sweeps.
+        ended: Set it to end the iteration.
+    """
+    seen = None
+    while not ended.is_set():
+        before, pause = time.monotonic(), _LOOK_SECONDS
+        # The state is read before the caller reads the ledger, so a commit between both reads is reported as a change
+        # in the next round.
+        states = [_state(SweepDirectory.open(name)) for name in directories]
+        if states != seen:
+            seen = states
+            yield any(is_running for is_running, _, _ in states)
+            pause = max(pause, time.monotonic() - before)
+        ended.wait(pause)
+
+
+def _state(directory: SweepDirectory) -> tuple[bool, bool, list[str]]:
+    progress = None if directory.finished else progress_of(directory.homes)
+    is_running = progress is not None and progress.is_running(datetime.now(UTC))
+    return is_running, directory.finished, names_in_all(directory.place)

@@ -3,15 +3,9 @@
 import shlex
 from dataclasses import dataclass
 
-import duckdb
-
 from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
-from attnsweep.orchestrator.analysis.learning_curves import (
-    MOST_TRAININGS,
-    LearningCurve,
-    read_learning_curves,
-)
+from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
@@ -27,23 +21,23 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
-from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
-from attnsweep.orchestrator.report.explorer.samples import LOT, Sample, read_samples
+from attnsweep.orchestrator.report.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.measured import (
     MetricCurves,
-    read_event_curves,
-    read_event_hazards,
+    RoleShare,
+    read_events,
     read_metric_curves,
+    read_role_hazards,
+    role_composition,
 )
 from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
-from attnsweep.orchestrator.report.roles import RoleHazards, RoleShare, read_role_hazards, role_composition
-from attnsweep.orchestrator.report.why_page import StuckRow, stuck_rows
+from attnsweep.orchestrator.report.retrained import StuckRow, stuck_rows
+from attnsweep.orchestrator.report.samples import LOT, Sample, read_samples
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
-from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.interventions import INTERVENTION
 
 
@@ -61,25 +55,20 @@ class SweepReport:
         plane: The phase diagrams and outcomes over two of these parameters; `None` if there are not two.
         interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
         outcomes: The share of each outcome.
+        stuck_outcomes: The outcomes that count as stuck.
         measures: The workload's own metrics and the onsets, by outcome.
         certificates: The share of stuck labels that each test confirms.
-        curves: Learning curves by outcome.
-        metric_curves: The workload's own metrics by step and outcome.
-        events: The share of trainings in which each event of the workload has held, by step.
-        delays: The share of trainings in which each event has held, by delay after the preceding event.
-        event_hazards: How much sooner events come, also after the preceding event, by the two parameters that matter
-            most.
+        curves, metric_curves: Curves of the loss by outcome, and of the workload's own metrics by metric and outcome.
+        events, delays, event_hazards: When events of the workload come: from `read_events`, which explains them.
         samples: The trainings that the page shows in full.
         levels: Reference levels.
         costs: Core-seconds by pack size.
-        totals: The totals of the ledger.
         failures: The errors, by kind.
         stuck_rows: A few stuck trainings that represent the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
-        role_hazards: How much sooner roles emerge, by the two parameters that matter most.
+        role_hazards, ending_note: How much sooner roles emerge, and what this assumes of trainings that ended early:
+            from `read_role_hazards`.
         explorer: The data of the page's script; `None` if nothing varies.
-        stuck_outcomes: The outcomes that count as stuck.
-        ending_note: What curves of emergence assume of trainings that ended early; empty if none did.
         interventions: How much sooner trainings reach outcomes, events and roles with an intervention than without.
     """
 
@@ -92,6 +81,7 @@ class SweepReport:
     plane: Plane | None
     interactions: Interactions | None
     outcomes: tuple[facts.OutcomeShare, ...]
+    stuck_outcomes: tuple[str, ...]
     measures: list[facts.Row]
     certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
@@ -106,10 +96,9 @@ class SweepReport:
     failures: list[facts.Row]
     stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
-    role_hazards: tuple[RoleHazards, ...]
-    explorer: Explorer | None
-    stuck_outcomes: tuple[str, ...]
+    role_hazards: list[tuple[int | None, HazardRatios]]
     ending_note: str
+    explorer: Explorer | None
     interventions: tuple[InterventionRatio, ...]
 
     @property
@@ -171,26 +160,20 @@ class SweepReport:
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
             ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
         ]
-        if self.outcomes:
+        # A stuck training, if there is one.
+        examples = [share.example for share in sorted(self.outcomes, key=lambda share: not share.kind.is_stuck)][:1]
+        for example in examples:
             curve = "select step, metric, value from curves where training_id = '{}' order by metric, step"
-            queries.append(("The curves of one training", curve.format(self.example.replace("'", "''"))))
+            queries.append(("The curves of one training", curve.format(example.replace("'", "''"))))
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
         commands += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
         commands += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
         commands.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
+        replay = "Replay one training alone and compare it with the ledger; the command takes a training_id"
+        commands += [(replay, f"attnsweep replay {place} {shlex.quote(example)}") for example in examples]
         return commands
-
-    @property
-    def example(self) -> str:
-        """The id of one training: of a stuck one, if there is any."""
-        stuck = [share for share in self.outcomes if share.is_stuck]
-        return (stuck or list(self.outcomes))[0].example
-
-    def replay(self) -> str:
-        """Returns the shell command that replays one training."""
-        return f"attnsweep replay {self.place} {shlex.quote(self.example)}"
 
 
 def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> SweepReport:
@@ -203,19 +186,20 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
     Raises:
         UserError: For a ledger that cannot be read, or an outcome that cannot occur.
     """
+    spec = directory.spec
     with Ledger(directory.place).reading() as connection:
-        results, pool = read_results(connection, directory.spec), pooling(directory.spec)
-        question = read_question(connection, directory.spec, outcome)
-        by_parameter = rates_by(connection, directory.spec, question.ending, fine_bins)
+        results, pool = read_results(connection, spec), pooling(spec)
+        question = read_question(connection, spec, outcome)
+        by_parameter = rates_by(connection, spec, question.ending, fine_bins)
         regions = read_regions(connection, by_parameter, pool, question)
-        plane = read_plane(connection, directory.spec, regions)
+        plane = read_plane(connection, spec, regions)
         axes = [axis.parameter for axis in regions.axes] if regions else []
-        hazards, ending_note = (
-            ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
-        )
-        events, delays = read_event_curves(connection, directory.spec)
-        intervened = INTERVENTION in directory.spec.parameters()
-        explorer = read_explorer(connection, directory.spec, regions, plane)
+        has_roles = results.roles is not None
+        role_hazards, ending_note = read_role_hazards(connection, spec, axes) if has_roles else ([], "")
+        events, delays, event_hazards = read_events(connection, spec, axes)
+        explorer = read_explorer(connection, spec, regions, plane)
+        ranked = [explained.rates.parameter for explained in regions.explained] if regions else []
+        is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,
             results=results,
@@ -224,34 +208,27 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             by_parameter=by_parameter,
             regions=regions,
             plane=plane,
-            interactions=_interactions(connection, directory.spec, regions),
+            interactions=read_interactions(connection, [spec], ranked, regions.measure)
+            if regions and len(ranked) > 1
+            else None,
             outcomes=facts.outcome_shares(connection, pool),
+            stuck_outcomes=tuple(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),
             measures=facts.measures(connection),
             certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
             metric_curves=read_metric_curves(connection),
             events=events,
             delays=delays,
-            event_hazards=read_event_hazards(connection, directory.spec, axes) if events else (),
+            event_hazards=event_hazards,
             samples=explorer.samples if explorer else read_samples(connection, (), heads=False),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
             failures=facts.failures(connection),
             stuck_rows=stuck_rows(connection),
-            composition=() if results.roles is None else role_composition(connection, pool),
-            role_hazards=hazards,
-            explorer=explorer,
-            stuck_outcomes=tuple(
-                label for label, outcome_type in outcomes_of(connection).items() if outcome_type.is_stuck
-            ),
+            composition=role_composition(connection, pool) if has_roles else (),
+            role_hazards=role_hazards,
             ending_note=ending_note,
-            interventions=read_interventions(connection, directory.spec.workload).ratios if intervened else (),
+            explorer=explorer,
+            interventions=read_interventions(connection, spec.workload).ratios if is_intervened else (),
         )
-
-
-def _interactions(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Interactions | None:
-    names = [explained.rates.parameter for explained in regions.explained] if regions else []
-    if regions is None or len(names) < 2:
-        return None
-    return read_interactions(connection, [spec], names, regions.measure)

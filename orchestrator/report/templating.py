@@ -1,22 +1,117 @@
-"""Loads the templates of pages: every text is escaped, and this machine's folders are removed."""
+"""What pages are made of: Jinja templates, scripts that the page's security policy allows, and data for the scripts."""
 
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TypeAlias
+
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from numpy.typing import NDArray
 
-from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.analysis.labels import clipped
+from attnsweep.orchestrator.analysis.rates.intervals import share_label
+
+_FOLDERS = re.compile(r"(?:(?<=:///)|(?<![^\s\"'`(\[{<=,;|]))/(?:[^\s/\"'`<>|:,;]+/)+(?=[^\s/])")
+"""Matches the folders of an absolute path: at the start of a word, in quotes, or after the `:///` of a URI."""
+JsonColumn: TypeAlias = dict[str, str]
+"""A column of numbers: `type` is NumPy's code such as `u1`, `data` the little-endian bytes in base64."""
+_SMALLEST, _LARGEST = 1e-37, 1e38
+_EXACT = 2**24
+"""Single precision holds every whole number up to this one exactly."""
 
 
 def page_templates() -> Environment:
-    """Creates the Jinja environment of all page templates. In these, an undefined name raises an error."""
-    return Environment(
+    """Creates the Jinja environment of all pages: texts are escaped, and an undefined name raises an error."""
+    environment = Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_portable,
+        # `Markup`, such as the report's own drawings, is a subclass of `str` and stays unchanged.
+        finalize=lambda value: without_folders(value) if type(value) is str else value,
     )
+    environment.filters |= {"clip": clipped, "interval": share_label, "n": "{:,}".format}
+    return environment
 
 
-def _portable(value: object) -> object:
-    """Removes the names of folders from plain texts. `Markup`, such as our own drawings, stays unchanged."""
-    return without_folders(value) if type(value) is str else value
+def without_folders(text: str) -> str:
+    """Replaces the folders of absolute paths in a text: `/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`.
+
+    A page may be read on another machine, where the folders of this machine mean nothing.
+    """
+    return _FOLDERS.sub(".../", text)
+
+
+def short_text(value: object) -> str:
+    """Shortens a text for a page's script to 60 characters, and removes the folders of absolute paths."""
+    return clipped(without_folders(str(value)), 60)
+
+
+@dataclass(frozen=True, slots=True)
+class PageScript:
+    """A JavaScript module that is inlined in a page, and its hash for the page's security policy.
+
+    Attributes:
+        text: The content of the `script` element.
+        hash: The script's hash, as the page's Content-Security-Policy writes it.
+    """
+
+    text: Markup
+    hash: Markup
+
+
+@cache
+def page_script(*names: str) -> PageScript:
+    """Joins files of the folder `templates` to one script, in the given order.
+
+    As a module, the script runs in strict mode after the page has loaded, and defines no globals.
+    """
+    folder = resources.files("attnsweep.orchestrator.report") / "templates"
+    text = "\n" + "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return PageScript(Markup(text), Markup(f"sha256-{digest}"))
+
+
+def script_json(data: object) -> Markup:
+    """Formats JSON for a `script` element, escaped so that no text in it can end the element or begin a comment or a
+    tag."""
+    written = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def packed(values: NDArray[np.int64] | NDArray[np.float64], kind: str) -> JsonColumn:
+    """Packs numbers in the given type, such as `u1`, which must hold all of them."""
+    return {"type": kind, "data": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}
+
+
+def counts(values: NDArray[np.int64]) -> JsonColumn:
+    """Packs integers from 0 to 2^32 - 1 in the smallest type that holds them."""
+    highest = int(values.max(initial=0))
+    return packed(values, next(kind for kind in ("u1", "u2", "u4") if highest < 256 ** int(kind[1])))
+
+
+def measures(values: NDArray[np.float64]) -> JsonColumn:
+    """Packs numbers (NaN for null) in single precision if that keeps six digits of each, else in double precision."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    are_whole = bool((np.mod(sizes, 1) == 0).all())
+    fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))
+    return packed(values, "f4" if fits else "f8")
+
+
+def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
+    """Encodes values as indices into a list of the distinct values. The list begins with the `known` values in their
+    order."""
+    # Keys contain the type of a value, because True == 1 in Python although True and 1 are two values to a reader.
+    keys = [(type(value), value) for value in values]
+    present = dict.fromkeys(keys)
+    first = {(type(value), value): None for value in known if (type(value), value) in present}
+    order = {key: at for at, key in enumerate({**first, **present})}
+    return [value for _, value in order], np.array([order[key] for key in keys], dtype=np.int64)

@@ -1,9 +1,6 @@
 """Writes the HTML page about a claim's verdict and an SVG badge; both are self-contained."""
 
-from functools import cache
 from xml.sax.saxutils import escape
-
-from jinja2 import Template
 
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, e_value, said
@@ -18,16 +15,22 @@ _CHARACTER_PIXELS, _MARGIN_PIXELS = 7, 14
 def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
     """Writes the page and the badge of a claim's verdict into the folder `report` of the claim's sweep directory."""
     badge = badge_svg(verdict)
-    page = _template().render(
-        verdict=verdict,
-        claim=verdict.claim,
-        directory=directory,
-        badge=badge,
-        versions=_versions(directory),
-        said=said,
-        e_value=e_value,
-        value=value_label,
-        least=1 / (1 - verdict.claim.confidence),
+    latest = [*directory.environments.values()][-1:]
+    page = (
+        page_templates()
+        .get_template("verdict.html.j2")
+        .render(
+            verdict=verdict,
+            claim=verdict.claim,
+            directory=directory,
+            badge=badge,
+            # The package versions of the environment in which the claim's latest trainings ran.
+            versions=", ".join(f"{name} {number}" for each in latest for name, number in each.versions.items()),
+            said=said,
+            e_value=e_value,
+            value=value_label,
+            least=1 / (1 - verdict.claim.confidence),
+        )
     )
     directory.place.put_text(VERDICT_PAGE, page)
     directory.place.put_text(BADGE, badge)
@@ -45,14 +48,3 @@ def badge_svg(verdict: Verdict) -> str:
         f'<rect x="{left}" width="{right}" height="20" fill="{_COLOURS[verdict.decision]}"/>'
         f'<text x="{left / 2:g}" y="14">{escape(name)}</text><text x="{left + right / 2:g}" y="14">{words}</text></svg>'
     )
-
-
-def _versions(directory: SweepDirectory) -> str:
-    """Formats the package versions of the environment in which the claim's latest trainings ran."""
-    latest = [*directory.environments.values()][-1:]
-    return ", ".join(f"{name} {version}" for environment in latest for name, version in environment.versions.items())
-
-
-@cache
-def _template() -> Template:
-    return page_templates().get_template("verdict.html.j2")

@@ -91,7 +91,7 @@ def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
     """Writes the figures that MLflow shows on the page of the sweep's run, beside the report."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.role_results import emergence_figure
-    from attnsweep.orchestrator.report.images import as_png
+    from attnsweep.orchestrator.report.pictures import as_png
 
     folder.mkdir()
     if results.n_trainings and results.by_parameter:

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.figures import VERMILION, group_style, house_style, scale_shares
-from attnsweep.orchestrator.inspection.committors import Committor, Committors, committors
 from attnsweep.orchestrator.inspection.continuation import Change
+from attnsweep.orchestrator.inspection.fork import Committor, Committors, committors
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import estimate_row
 from attnsweep.reproduction.trained import one_thread, swept

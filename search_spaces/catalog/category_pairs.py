@@ -69,9 +69,7 @@ stuck_rates = Sweep(
     space={
         "variant": Categorical(("positions_only", "categories_only")),
         "attention_activation": Conditional(
-            on="variant",
-            among=("positions_only",),
-            then=Categorical(("identity", "softmax")),
+            on="variant", among=("positions_only",), then=Categorical(("identity", "softmax"))
         ),
         "optimizer": Categorical(("sgd", "adam")),
         "n_steps": 4000,
@@ -94,9 +92,7 @@ stuck_full = Sweep(
     space={
         "variant": Categorical(("solution_1", "solution_2", "solution_3", "combined")),
         "flavour": Conditional(
-            on="variant",
-            among=("combined",),
-            then=Categorical(("unconstrained", "lean_1", "lean_2", "lean_3")),
+            on="variant", among=("combined",), then=Categorical(("unconstrained", "lean_1", "lean_2", "lean_3"))
         ),
         "init_sigma": Categorical((None, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)),
         "layer_norm_eps": Float(1e-7, 1e-1, log=True),

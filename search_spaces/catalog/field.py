@@ -96,11 +96,7 @@ markov_chains = Sweep(
     name="markov_chains",
     description="attention models learn Markov chains in context: uniform, unigrams, bigrams",
     workload="markov_chains",
-    space={
-        "chains": Categorical(("any", "doubly_stochastic")),
-        "n_states": Categorical((2, 3)),
-        "n_steps": 500,
-    },
+    space={"chains": Categorical(("any", "doubly_stochastic")), "n_states": Categorical((2, 3)), "n_steps": 500},
     sampler="grid",
     trials=4,
     replicates=64,
@@ -163,11 +159,7 @@ One-block transformers without norms are trained full batch.
 modular_addition_data = modular_addition.but(
     name="modular_addition_data",
     description="transformers add modulo 23: how long it takes, by the share of pairs trained on",
-    space={
-        **modular_addition.space,
-        "weight_decay": 1.0,
-        "train_fraction": Categorical((0.6, 0.7, 0.8)),
-    },
+    space={**modular_addition.space, "weight_decay": 1.0, "train_fraction": Categorical((0.6, 0.7, 0.8))},
 )
 """How much longer does it take to learn to add from fewer pairs?"""
 
@@ -209,12 +201,7 @@ sparse_parity = Sweep(
     name="sparse_parity",
     description="networks learn the parity of k of n signs: the steps that it takes, by n and k",
     workload="sparse_parity",
-    space={
-        "n_bits": Categorical((10, 20, 40)),
-        "k": Categorical((2, 3, 4)),
-        "width": 100,
-        "n_steps": 10000,
-    },
+    space={"n_bits": Categorical((10, 20, 40)), "k": Categorical((2, 3, 4)), "width": 100, "n_steps": 10000},
     sampler="grid",
     trials=9,
     replicates=64,

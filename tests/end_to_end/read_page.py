@@ -9,8 +9,8 @@ import numpy as np
 
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.page import write_report
+from attnsweep.orchestrator.report.retrained import ShownLayer, TrainingMaps
 from attnsweep.search_spaces import Categorical
 from tests.end_to_end.chromium import Browser
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -28,7 +28,7 @@ MAPS = TrainingMaps(
             title="encoder_self",
             queries=("the", "dog"),
             keys=("the", HOSTILE, "<eos>"),
-            heads=tuple(ShownHead(title=f"{at}: positional", weights_QK=each) for at, each in enumerate(WEIGHTS)),
+            heads={f"{at}: positional": each for at, each in enumerate(WEIGHTS)},
         ),
     ),
 )

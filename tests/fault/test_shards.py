@@ -23,7 +23,7 @@ from attnsweep.orchestrator.inspection.fork import fork
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.report.watching import changes
+from attnsweep.orchestrator.report.serving import changes
 from attnsweep.orchestrator.running import session, sharding
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep

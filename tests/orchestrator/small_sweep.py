@@ -41,6 +41,12 @@ def small_sweep(name: str, **changes: Any) -> Sweep:
     return spec.but(**changes)
 
 
+def smallest_sweep(space: Mapping[str, Any], **changes: Any) -> Sweep:
+    """A sweep over system P at 3 categories and 4 positions, by the sampler `grid`."""
+    fixed = {"n_steps": 20, "n_categories": 3, "n_positions": 4}
+    return small_sweep("small", space={**fixed, **space}, sampler="grid", **changes)
+
+
 def open_writer(directory: SweepDirectory) -> LedgerWriter:
     return LedgerWriter(directory.place, SCHEMAS, directory.spec.sha256())
 

@@ -88,8 +88,8 @@ FAULTS_OF_FORKS = (
     Fault(
         "the other side of an outcome",
         "orchestrator/inspection/sealing.py",
-        "sum((outcome == self.outcome) == is_own for outcome in outcomes)",
-        "sum(outcome == self.outcome for outcome in outcomes)",
+        "sum((outcome == about) == is_own for outcome in outcomes)",
+        "sum(outcome == about for outcome in outcomes)",
         (f"{_OF_FORKS}::test_a_bisection_finds_the_step_of_the_coin",),
     ),
     Fault(
@@ -118,7 +118,7 @@ FAULTS_OF_FORKS = (
     ),
     Fault(
         "a training that had ended before a step has no committor of its outcome",
-        "orchestrator/inspection/committors.py",
+        "orchestrator/inspection/fork.py",
         'binomial_rate(n if row["outcome"] == outcome else 0, n)',
         "binomial_rate(0, n)",
         (f"{_OF_FORKS}::test_what_ended_before_a_step_has_the_committor_of_its_own_outcome",),

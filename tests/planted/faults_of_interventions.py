@@ -89,7 +89,7 @@ FAULTS_OF_INTERVENTIONS = (
         "orchestrator/tools/forecast/forecast.py",
         "resolve(values | {INTERVENTION: None})",
         "resolve(values)",
-        ("tests/orchestrator/tools/forecast/test_command.py::test_cases_are_of_trainings_without_interventions",),
+        ("tests/orchestrator/tools/test_forecast.py::test_cases_are_of_trainings_without_interventions",),
     ),
     Fault(
         "the law of a start is taken for a training whose parameters are frozen",
@@ -100,10 +100,10 @@ FAULTS_OF_INTERVENTIONS = (
     ),
     Fault(
         "a module is exported without the clamp that it was trained with",
-        "orchestrator/inspection/exporting.py",
+        "orchestrator/inspection/trained_module.py",
         "isinstance(each, Clamp | Scale) and at in each.steps]",
         "isinstance(each, Scale) and at in each.steps]",
-        ("tests/orchestrator/inspection/test_exporting.py::test_heads_that_are_held_are_not_exported",),
+        ("tests/orchestrator/inspection/test_trained_module.py::test_heads_that_are_held_are_not_exported",),
     ),
     Fault(
         "a loss at a level is below it",

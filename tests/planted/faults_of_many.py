@@ -66,14 +66,14 @@ FAULTS_OF_MANY = (
     ),
     Fault(
         "extremes that are looked for in the page's trials by their places among all",
-        "orchestrator/report/explorer/explorer.py",
+        "orchestrator/report/explorer.py",
         "np.searchsorted(shown, order.trials).tolist()",
         "order.trials",
         _EXPLORER,
     ),
     Fault(
         "extremes that the page leaves out",
-        "orchestrator/report/explorer/explorer.py",
+        "orchestrator/report/explorer.py",
         "np.union1d(lot, [at for order in extremes for at in order.trials])",
         "np.union1d(lot, [])",
         _EXPLORER,

@@ -22,8 +22,8 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "hazard ratios of events without the first",
         "orchestrator/report/measured.py",
-        "crossing, once_per_trial=once) for label, times in (events | delays).items())",
-        "crossing, once_per_trial=once) for label, times in [*events.items()][1:])",
+        "in (times | delays).items()]",
+        "in [*times.items()][1:]]",
         ("tests/end_to_end/test_own_outcomes.py::test_the_report_is_about_an_outcome_of_ones_choice",),
     ),
     Fault(
@@ -94,6 +94,6 @@ FAULTS_OF_OUTCOMES = (
         "workloads/lenses.py",
         'if "lenses" in vars(type(workload)):',
         "if True:",
-        ("tests/orchestrator/inspection/test_own_lenses.py::test_a_subclass_keeps_its_heads_alone",),
+        ("tests/orchestrator/inspection/test_heads.py::test_a_subclass_keeps_its_heads_alone",),
     ),
 )

@@ -8,7 +8,7 @@ _RUNNING = "tests/orchestrator/running"
 _PROJECTION = "tests/orchestrator/tracking/test_tracking_projection.py"
 _STORES = "tests/orchestrator/tracking/test_other_stores.py"
 _RATES = "tests/orchestrator/analysis/rates"
-_GOALS = "tests/search_spaces/test_several_goals.py"
+_GOALS = "tests/search_spaces/test_measured.py"
 _PREFERRED = "tests/orchestrator/analysis/test_preferred.py"
 _COMPARISON = ("tests/orchestrator/analysis/comparison/test_comparison.py",)
 _AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found",)
@@ -19,14 +19,16 @@ FAULTS_OF_SWEEPS = (
         "search_spaces/measured.py",
         "NEVER if step is None or label != objective.outcome else float(step)",
         "NEVER if step is None else float(step)",
-        ("tests/search_spaces/test_objective.py",),
+        ("tests/search_spaces/test_measured.py",),
     ),
     Fault(
         "as few better trials with two objectives as with one",
         "search_spaces/batched_tpe.py",
         "    return min(tenth, 25) if n_objectives == 1 else tenth\n",
         "    return min(tenth, 25)\n",
-        (f"{_GOALS}::test_the_first_trial_of_a_batch_is_optunas_own_with_two_objectives_and_a_constraint",),
+        (
+            "tests/search_spaces/test_samplers.py::test_the_first_trial_of_a_batch_is_optunas_own_with_two_objectives_and_a_constraint",
+        ),
     ),
     Fault(
         "a lower bound that is an upper one",
@@ -299,7 +301,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/inspection/deviation.py",
         "self._apart(name) <= self.tolerance",
         "self._apart(name) >= 0",
-        ("tests/orchestrator/inspection/test_replay.py::test_a_loss_that_is_not_what_was_recorded",),
+        ("tests/orchestrator/inspection/test_replay.py::test_only_the_same_end_agrees",),
     ),
     Fault(
         "a 90% interval for a 95% one",
@@ -366,7 +368,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a report that names the folders of its machine",
-        "orchestrator/report/portable.py",
+        "orchestrator/report/templating.py",
         'return _FOLDERS.sub(".../", text)',
         "return text",
         ("tests/orchestrator/report/test_report_elsewhere.py",),

@@ -305,7 +305,7 @@ FAULTS_OF_TRAININGS = (
         "search_spaces/measured.py",
         "worst = -WORST_LOSS",
         "worst = WORST_LOSS",
-        ("tests/search_spaces/test_objective.py",),
+        ("tests/search_spaces/test_measured.py",),
     ),
     Fault(
         "all trials drawn alike",

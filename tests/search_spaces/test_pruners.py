@@ -6,7 +6,7 @@ from typing import Any
 import optuna
 import pytest
 
-from attnsweep.search_spaces import (
+from attnsweep import (
     HyperbandPruner,
     LossQuantile,
     MedianPruner,
@@ -62,7 +62,7 @@ def test_a_name_alone_is_a_pruner_with_its_defaults_and_none_leaves_the_spec_as_
     [
         (
             "medain",
-            "pruner: got 'medain', expected a pruner of attnsweep, or the name of .*: median, .*; did you mean median",
+            "pruner: got 'medain', expected a pruner of attnsweep, or the name .*: median, .*; did you mean median",
         ),
         ({"kind": "median", "n_warmup": 3}, "n_warmup: got 3, expected no such field; did you mean n_warmup_steps"),
         ({"kind": "percentile"}, "percentile: .* give percentile"),
@@ -83,13 +83,9 @@ def test_another_pruner_is_refused(pruner: object, words: str) -> None:
         ),
         (
             {"pruner": "median", "objective": StuckRate()},
-            "pruner: got 'the pruner median with the objective stuck_rate', .* 12% to 25% were"
-            " solved later.*--prune-anyway",
+            "pruner: got 'the pruner median with the objective stuck_rate', .* 12% to 25% were solved.*--prune-anyway",
         ),
-        (
-            {"pruner": "median", "replicates": Sequential()},
-            "replicates: got 'a Sequential under a pruner', expected a fixed number of replicates",
-        ),
+        ({"pruner": "median", "replicates": Sequential()}, "replicates: got 'a Sequential under a pruner', expected"),
     ],
 )
 def test_a_sweep_that_pruning_would_mislead_is_refused(changes: dict[str, Any], words: str) -> None:

@@ -3,14 +3,16 @@
 import math
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.storages import InMemoryStorage
 
 from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
-from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
+from attnsweep.search_spaces.batched_tpe import BatchedTPESampler, Mixture
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
@@ -118,3 +120,55 @@ def test_a_batch_is_drawn_by_one_model_and_spreads(monkeypatch: pytest.MonkeyPat
     lower, upper = sorted(math.log(x / 0.3) for x in batch)[8:25:16]
     assert lower < 0.0 < upper
     assert upper - lower > 0.5
+
+
+def test_the_first_trial_of_a_batch_is_optunas_own_with_two_objectives_and_a_constraint() -> None:
+    """With more than 250 trials, of which Optuna takes more for the better ones where there are several objectives."""
+    space: dict[str, BaseDistribution] = {name: FloatDistribution(0.0, 1.0) for name in ("x", "y")}
+    rng = TPESampler(seed=1)._rng.rng
+    ended = []
+    for x, y in rng.uniform(size=(300, 2)):
+        values, excess = [(x - 0.3) ** 2 + y, (x - 0.6) ** 2 - y], {"a": 0.2 - x}
+        ended.append(
+            optuna.trial.create_trial(params={"x": x, "y": y}, distributions=space, values=values, constraints=excess)
+        )
+    drawn = []
+    for sampler in (BatchedTPESampler(), TPESampler(seed=11, constant_liar=True)):
+        if isinstance(sampler, BatchedTPESampler):
+            sampler.begin(11)
+        storage = InMemoryStorage()
+        study = optuna.create_study(storage=storage, directions=["minimize", "maximize"], sampler=sampler)
+        study.add_trials(ended)
+        trial = new_trial(study, storage)
+        drawn.append([trial.suggest_float(name, 0.0, 1.0) for name in space])
+    assert drawn[0] == drawn[1]
+
+
+FLOATS: dict[str, BaseDistribution] = {
+    "init_sigma": FloatDistribution(1e-4, 1.0, log=True),
+    "momentum": FloatDistribution(-3.0, 5.0),
+}
+OTHERS: dict[str, BaseDistribution] = {
+    "optimizer": CategoricalDistribution(("sgd", "adam", "adamw")),
+    "n_positions": IntDistribution(4, 20),
+    "batch_size": IntDistribution(1, 4096, log=True),
+}
+
+
+@pytest.mark.parametrize("space", [FLOATS, OTHERS, OTHERS | FLOATS], ids=["floats", "others", "all"])
+@pytest.mark.parametrize("n_trials", [0, 1, 40])
+def test_density_and_points_are_optunas(space: dict[str, BaseDistribution], n_trials: int) -> None:
+    generator = np.random.RandomState(n_trials)
+    sampler = TPESampler()
+    estimator_of, settings = sampler._parzen_estimator_cls, sampler._parzen_estimator_parameters
+    nothing: dict[str, np.ndarray] = {name: np.empty(0) for name in space}
+    observed = estimator_of(nothing, space, settings).sample(generator, n_trials)
+    estimator = estimator_of(observed, space, settings)
+    mixture = Mixture(estimator)
+    for seed in range(2):
+        points = estimator.sample(np.random.RandomState(seed), 24)
+        drawn = mixture.sample(np.random.RandomState(seed), 24)
+        assert list(drawn) == list(points)
+        for name, values in points.items():
+            np.testing.assert_allclose(drawn[name], values, rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(mixture.log_pdf(points), estimator.log_pdf(points), rtol=1e-11, atol=1e-11)

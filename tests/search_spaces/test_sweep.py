@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 from typing import Any, get_args
 
 import optuna
@@ -9,17 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.search_spaces import (
-    Categorical,
-    Conditional,
-    Float,
-    Int,
-    LossQuantile,
-    Rate,
-    Sequential,
-    StuckRate,
-    Sweep,
-)
+from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, Sequential, StuckRate, Sweep
+from attnsweep.search_spaces.catalog import quickstart
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
 from attnsweep.search_spaces.replication import Replicates, most_wanted
@@ -149,10 +141,8 @@ def _sweep(**fields: Any) -> Sweep:
         ({"space": {"x": {"kind": "float", "low": 2, "high": math.inf}}}, "space.x.high: got inf, expected a finite"),
         ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices: got [], expected at least one"),
         ({"objective": "rate"}, "outcome: got 'nothing', expected a value; give outcome"),
-        (
-            {"objective": "stuck"},
-            "objective: got {'kind': 'stuck'}, expected a value, or one of the kinds 'stuck_rate'",
-        ),
+        ({"objective": "stuck"}, "objective: got {'kind': 'stuck'}, expected a value, or one of the kinds 'stuck_rate"),
+        ({"certified_share": 1.5}, "certified_share: got 1.5, expected less than or equal to 1; correct the value"),
     ],
 )
 def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> None:
@@ -172,18 +162,6 @@ def test_values_by_position_are_refused() -> None:
         make(0.5)
 
 
-def test_the_name_of_an_objective_takes_its_defaults() -> None:
-    assert _sweep(objective="stuck_rate").objective == StuckRate()
-    assert _sweep(objective="loss_quantile").objective == LossQuantile()
-
-
-def test_a_mistake_in_a_dimension_is_named() -> None:
-    with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; exchange low and high"):
-        Float(low=2, high=1)
-    with pytest.raises(SpecError, match=r"low: got 0\.0, expected low > 0, because log=True; raise low, or remove log"):
-        Float(low=0, high=1, log=True)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -200,21 +178,18 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
             "init_sigma.on: got 'dtype', expected a parameter of the search space",
         ),
         (
-            {"space": {"init_sigma": Float(low=0.1, high=1)}, "sampler": "grid"},
-            "init_sigma.points: got None, expected the number of values on this parameter's axis,"
-            " which sampler=grid needs; "
-            "write Float(low=0.1, high=1, points=8)",
+            {"space": {"init_sigma": Float(0.1, 1)}, "sampler": "grid"},
+            "init_sigma.points: got None, expected the number of values on this parameter's axis, which sampler=grid"
+            " needs; write Float(low=0.1, high=1, points=8)",
         ),
         (
-            {"space": {"init_sigma": Float(low=0.1, high=1, points=3)}, "sampler": "grid"},
-            "trials: got 8, expected 1 to 3 trials, because the grid has 3 points; lower the"
-            " number of trials, or add points to the grid",
+            {"space": {"init_sigma": Float(0.1, 1, points=3)}, "sampler": "grid"},
+            "trials: got 8, expected 1 to 3 trials, because the grid has 3 points; lower the number of trials, or add",
         ),
         (
             {"objective": Rate("sovled")},
-            "objective.outcome: got 'sovled', expected an outcome of the workload: "
-            "solved, degenerate_zero, marginal, runaway, plateau, "
-            "overfit, diverged, stuck; did you mean solved?",
+            "objective.outcome: got 'sovled', expected an outcome of the workload: solved, degenerate_zero, marginal,"
+            " runaway, plateau, overfit, diverged, stuck; did you mean solved?",
         ),
         (
             {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
@@ -262,10 +237,6 @@ def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> No
     assert earlier.sha256() == "dff706085b90130fc847509000f955294f029856a9593c5a392586643634fca6"
     some = earlier.but(certified_share=0.5)
     assert Sweep.from_json(some.to_json()) == some != earlier
-    with pytest.raises(
-        SpecError, match=r"certified_share: got 1\.5, expected less than or equal to 1; correct the value"
-    ):
-        earlier.but(certified_share=1.5)
 
 
 def test_fixing_a_parameter_takes_it_out_of_the_search() -> None:
@@ -274,51 +245,40 @@ def test_fixing_a_parameter_takes_it_out_of_the_search() -> None:
     assert sweep.fixed()["init_sigma"] == 0.5
 
 
-class TestLoading:
-    def test_a_users_file(self, tmp_path) -> None:  # type: ignore[no-untyped-def]
-        file = tmp_path / "mine.py"
-        file.write_text(
-            "from attnsweep import Sweep\n"
-            "def sweep():\n"
-            "    return Sweep(name='mine', workload='mine.py:Mine', space={}, trials=2)\n"
-        )
-        assert load_sweep(str(file)).workload == f"{tmp_path}/mine.py:Mine"
-
-    def test_a_stored_sweep(self, tmp_path) -> None:  # type: ignore[no-untyped-def]
-        file = tmp_path / "sweep.json"
-        file.write_text(load_sweep("quickstart").to_json())
-        assert load_sweep(str(file)) == load_sweep("quickstart")
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
-            ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
-            (
-                "x = 1\n",
-                "got 'a file without a function sweep()', expected a Python file that defines the"
-                " function sweep(); add to the file: def sweep() -> Sweep",
-            ),
-            ("def sweep(): return 3\n", "got 3, expected a function that returns an attnsweep.Sweep; return a Sweep"),
-        ],
+def test_a_users_file_and_a_stored_sweep_are_loaded(tmp_path: Path) -> None:
+    mine, stored = tmp_path / "mine.py", tmp_path / "sweep.json"
+    mine.write_text(
+        "from attnsweep import Sweep\n"
+        "def sweep():\n"
+        "    return Sweep(name='mine', workload='mine.py:Mine', space={}, trials=2)\n"
     )
-    def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]
-        file = tmp_path / "mine.py"
-        file.write_text(content)
-        with pytest.raises(UserError) as raised:
-            load_sweep(str(file))
-        assert message in str(raised.value)
-        assert "mine.py" in str(raised.value)
-
-    def test_an_unknown_name_lists_what_there_is(self) -> None:
-        listed = "abrupt_learning, abrupt_learning_starts, abrupt_learning_tasks, attention_structure, "
-        with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected a Python file .*{listed}"):
-            load_sweep("quikstart")
+    assert load_sweep(str(mine)).workload == f"{tmp_path}/mine.py:Mine"
+    stored.write_text(quickstart.to_json())
+    assert load_sweep(str(stored)) == load_sweep("quickstart") == quickstart
 
 
-def test_a_misspelled_field_is_named_before_the_one_that_it_leaves_out() -> None:
-    with pytest.raises(SpecError, match=r"trails: got 2, expected no such field; did you mean trials\?"):
-        Sweep.model_validate({"name": "x", "workload": "category_pairs", "space": {}, "trails": 2})
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
+        ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
+        (
+            "x = 1\n",
+            "got 'a file without a function sweep()', expected a Python file that defines the function sweep();",
+        ),
+        ("def sweep(): return 3\n", "got 3, expected a function that returns an attnsweep.Sweep; return a Sweep"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "mine.py").write_text(content)
+    with pytest.raises(UserError, match=rf"mine\.py.*{re.escape(message)}"):
+        load_sweep(str(tmp_path / "mine.py"))
+
+
+def test_an_unknown_name_lists_what_there_is() -> None:
+    listed = "abrupt_learning, abrupt_learning_starts, abrupt_learning_tasks, attention_structure, "
+    with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected a Python file .*{listed}"):
+        load_sweep("quikstart")
 
 
 def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:

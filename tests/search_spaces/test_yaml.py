@@ -93,10 +93,7 @@ def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
         pytest.param("[" * 1000, "nested too deeply", id="deep"),
         ("- 1", "expected fields with values: name, workload"),
         ("", "expected fields with values: name, workload"),
-        (
-            "name: a\nworkload: b\nspace: {}\ntrails: 3\ntrials: 1",
-            "trails: got 3, expected no such field; did you mean",
-        ),
+        ("name: a\nworkload: b\nspace: {}\ntrails: 3", "trails: got 3, expected no such field; did you mean trials?"),
         (
             "name: a\nworkload: b\nspace: {x: {low: 0.1}}\ntrials: 1",
             "expected a value, or a mapping with the field `kind`",

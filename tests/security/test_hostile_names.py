@@ -25,8 +25,7 @@ from attnsweep.orchestrator.cli.screen.comparison import print_comparison
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.script import page_script
+from attnsweep.orchestrator.report.page import report_script, write_report
 from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.running.summary import summarize
@@ -265,7 +264,7 @@ def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
     # The data, and our own script, which alone the page's policy allows.
     found = re.findall("<script[^>]*>", page.read_text())
     assert found == ['<script type="application/json" id="points-1">', '<script type="module">']
-    assert f"script-src '{page_script().hash}'; style-src" in page.read_text()
+    assert f"script-src '{report_script().hash}'; style-src" in page.read_text()
     after = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
     assert after == before
 

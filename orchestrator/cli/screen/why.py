@@ -5,7 +5,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.report.why_page import ShownMap, WhyPage
+from attnsweep.orchestrator.report.retrained import ShownMap, WhyPage
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_BLOCKS = 60
@@ -49,5 +49,5 @@ def _drawn_curve(page: WhyPage) -> list[str]:
     if not points:
         return []
     chosen = points[:: math.ceil(len(points) / _MOST_BLOCKS)]
-    blocks = "".join(_BLOCKS[int((len(_BLOCKS) - 1) * height)] for _, height in chosen)
+    blocks = "".join(_BLOCKS[int((len(_BLOCKS) - 1) * height)] for height in chosen)
     return [f"loss   {blocks}  {page.ends}; logarithms of both"]

@@ -28,11 +28,11 @@ function legendOf(colours) {
 
 function countsInside(sweep, inside) {
   let trials = 0;
-  const counts = new Array(sweep.outcomes.length).fill(0);
+  const counts = noOutcomes(sweep);
   for (let at = 0; at < sweep.trial.length; at += 1) {
     if (!inside[at]) continue;
     trials += 1;
-    for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) counts[sweep.outcome[one]] += 1;
+    outcomesOf(sweep, at, counts);
   }
   const { n, k } = shareOf(sweep, counts, (outcome) => outcome.stuck);
   return `${said(trials)} of ${said(sweep.trial.length)} trials are in the brushes; of their ${said(n)} trainings that did not fail, ${said(k)} are stuck.`;
@@ -132,3 +132,6 @@ async function begin(chosen) {
     await explore(section, chosen[section.dataset.points] ?? {});
   }
 }
+
+// A page from `attnsweep serve` begins in live.js, which knows what the reader saw before.
+if (document.body.dataset.renewal === undefined) begin({});

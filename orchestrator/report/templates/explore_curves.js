@@ -36,26 +36,29 @@ function scaleLosses(losses, levels) {
   return { ...scale, place: (value) => (value <= 0 && isLog ? -1 : scale.placeOf(scaled(Math.min(value, MOST_LOSS)))) };
 }
 
-function scaleGroups(groups, levels) {
-  const finite = (group) => group.quartiles.flatMap(([, ...values]) => values.filter((value) => value !== null));
-  const steps = scaleSteps(groups.flatMap((group) => [...group.quartiles, ...group.singles.flatMap((each) => each.curve)].map(([step]) => step)));
-  return { steps, losses: scaleLosses(groups.flatMap(finite), levels) };
+// The scale of losses that curves share, so that equal heights are equal losses: from the quartiles of all outcomes.
+// Trainings that diverged are left out, because their losses would leave no room for the others. Null without losses.
+function sharedLosses(sweep) {
+  const losses = sweep.curves.filter((group) => group.outcome !== "diverged").flatMap(finiteLosses);
+  return losses.length ? scaleLosses(losses, sweep.levels.map((level) => level.value)) : null;
 }
+
+const finiteLosses = (group) => group.quartiles.flatMap(([, ...values]) => values.filter((value) => value !== null));
+
+const stepsOf = (group) => [...group.quartiles, ...group.singles.flatMap((each) => each.curve)].map(([step]) => step);
 
 function makeCurves(view) {
   const { sweep } = view;
-  const levels = sweep.levels.map((level) => level.value);
   const groups = sweep.curves.map((group) => ({
     ...group,
     colour: sweep.outcomes.find((each) => each.name === group.outcome)?.colour,
     singles: [...sweep.samples.values()].filter((each) => each.by_lot && each.curve.length && each.outcome === group.outcome && each.motion === group.motion),
   })).filter((group) => group.singles.some((each) => each.curve.length > 1)); // a ledger may hold the last probe alone
-  // The losses of trainings that diverged would leave no room for the others.
   const common = groups.filter((group) => group.outcome !== "diverged");
-  const shared = common.length ? scaleGroups(common, levels) : null;
+  const shared = { steps: common.length ? scaleSteps(common.flatMap(stepsOf)) : null, losses: sharedLosses(sweep) };
   const parts = groups.map((group) => {
-    const scales = group.outcome === "diverged" ? scaleGroups([group], []) : shared;
-    return makeCurvePlate(view, group, scales, group.outcome === "diverged" ? [] : sweep.levels);
+    if (group.outcome !== "diverged") return makeCurvePlate(view, group, shared, sweep.levels);
+    return makeCurvePlate(view, group, { steps: scaleSteps(stepsOf(group)), losses: scaleLosses(finiteLosses(group), []) }, []);
   });
   const element = make("div", { class: "figures curves" }, ...parts.map((part) => part.element));
   return { element, isEmpty: !groups.length, draw: () => { for (const part of parts) part.draw(); } };

@@ -43,9 +43,10 @@ function placeOf(sweep, number) {
   return -1;
 }
 
-// Counts the trainings of one trial by outcome.
-function outcomesOf(sweep, at) {
-  const counts = new Array(sweep.outcomes.length).fill(0);
+const noOutcomes = (sweep) => new Array(sweep.outcomes.length).fill(0);
+
+// Counts the trainings of one trial by outcome, on top of the given counts.
+function outcomesOf(sweep, at, counts = noOutcomes(sweep)) {
   for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) counts[sweep.outcome[one]] += 1;
   return counts;
 }

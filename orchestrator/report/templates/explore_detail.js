@@ -1,7 +1,5 @@
 // One trial: its parameters and the outcomes of its trainings; of trainings shown in full also curve and head roles.
 
-const SVG = "http://www.w3.org/2000/svg";
-
 function makeTable(heads, rows, className) {
   const cells = (tag, texts) => make("tr", {}, ...texts.map((each) => make(tag, tag === "td" ? { class: "n" } : {}, each)));
   return make("div", { class: "scroll" }, make("table", { class: className },
@@ -24,34 +22,32 @@ function makeCommand(text) {
   return make("div", { class: "copied" }, pre, button);
 }
 
-function drawCurve(curve) {
-  const [width, height, room] = [320, 130, 6];
-  const isLog = curve.every(([, value]) => value > 0);
-  const values = curve.map(([, value]) => (isLog ? Math.log10(value) : value));
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const last = curve[curve.length - 1][0] || 1;
-  const place = ([step], at) => {
-    const up = high > low ? (values[at] - low) / (high - low) : 0.5;
-    return `${room + (step / last) * (width - 2 * room)},${height - room - up * (height - 2 * room)}`;
-  };
-  const drawing = document.createElementNS(SVG, "svg");
-  drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  drawing.setAttribute("role", "img");
+function makeSvg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function drawCurve(sweep, { outcome, curve }) {
+  const [width, height, left, room] = [320, 130, 52, 8];
+  const scale = (outcome === "diverged" ? null : sharedLosses(sweep)) ?? scaleLosses(curve.map(([, loss]) => loss), []);
   const [from, to] = [curve[0], curve[curve.length - 1]];
+  const up = (place) => height - room - Math.min(Math.max(place, 0), 1) * (height - 2 * room);
+  const points = curve.map(([step, loss]) => `${left + (step / (to[0] || 1)) * (width - left - room)},${up(scale.place(loss))}`);
   const words = `evaluation loss from ${shown(from[1])} at step ${from[0]} to ${shown(to[1])} at step ${to[0]}`;
-  drawing.setAttribute("aria-label", words);
-  const line = document.createElementNS(SVG, "polyline");
-  line.setAttribute("points", curve.map(place).join(" "));
-  drawing.append(line);
-  const caption = make("figcaption", { class: "note" }, `${words}${isLog ? "; the height is logarithmic" : ""}`);
-  return make("div", { class: "curve" }, drawing, caption);
+  const drawing = makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words },
+    ...scale.ticks.map(([place, label]) => makeSvg("text", { x: left - 6, y: up(place) + 4 }, label)),
+    makeSvg("polyline", { points: points.join(" ") }));
+  const note = outcome === "diverged" ? "" : "; the axis is the same for all trainings that did not diverge";
+  return make("div", { class: "curve" }, drawing, make("figcaption", { class: "note" }, words + note));
 }
 
 function showTraining(sweep, name, host) {
   const words = (verb) => `attnsweep ${verb} ${sweep.place} ${name}`;
   host.replaceChildren(make("h3", {}, `Training ${name}`));
   const sample = sweep.samples.get(name);
-  if (sample && sample.curve.length) host.append(drawCurve(sample.curve));
+  if (sample && sample.curve.length) host.append(drawCurve(sweep, sample));
   if (sample && sample.roles.length) {
     host.append(make("p", { class: "note" }, "Roles of the heads at the last probe:"));
     host.append(makeTable(["layer", "heads in their order"], sample.roles.map(([layer, roles]) => [String(layer), roles.join(", ")]), "head-roles"));
@@ -83,4 +79,65 @@ function showTrial(sweep, at, host, wanted) {
   makeSortable(table.querySelector("table"));
   const names = Array.from({ length: sweep.size[at] }, (_, one) => `${sweep.trial[at]}/${sweep.replicate[sweep.first[at] + one]}`);
   showTraining(sweep, wanted ?? names.find((name) => sweep.samples.has(name)) ?? names[0], training);
+}
+
+// The attention maps of one training: a canvas for each head. Pointing at a cell shows its tokens and weight.
+
+const [WIDEST_MAP, LARGEST_CELL] = [176, 14];
+
+// A cell's opacity is its weight relative to the largest of the layer; negative weights have another colour.
+function drawMap(canvas, weights, most) {
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(canvas.width, canvas.height);
+  const style = getComputedStyle(document.documentElement);
+  const [more, less] = ["--mark", "--against"].map((name) => channels(style.getPropertyValue(name).trim()));
+  weights.forEach((weight, at) => {
+    image.data.set([...(weight < 0 ? less : more), Math.round((255 * Math.abs(weight)) / most)], 4 * at);
+  });
+  pen.putImageData(image, 0, 0);
+}
+
+function makeMap(layer, head, told) {
+  const [rows, columns] = [layer.queries.length, layer.keys.length];
+  const weights = unpack(head.weights);
+  const most = weights instanceof Int8Array ? 127 : 255;
+  const words = (at) => {
+    const [query, key] = [layer.queries[Math.floor(at / columns)], layer.keys[at % columns]];
+    return `${query} → ${key}: ${Number((weights[at] * layer.unit).toPrecision(2))}`;
+  };
+  const strongest = weights.reduce((best, weight, at) => (Math.abs(weight) > Math.abs(weights[best]) ? at : best), 0);
+  const canvas = make("canvas", { class: "head-map", role: "img", width: String(columns), height: String(rows) });
+  canvas.setAttribute("aria-label", `${layer.title}, head ${head.title}; strongest ${words(strongest)}`);
+  const cell = Math.min(LARGEST_CELL, WIDEST_MAP / columns);
+  canvas.style.width = `${columns * cell}px`;
+  canvas.style.height = `${rows * cell}px`;
+  canvas.draw = () => drawMap(canvas, weights, most);
+  canvas.draw();
+  const tell = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const part = (from, length, n) => Math.min(n - 1, Math.max(0, Math.floor((n * from) / length)));
+    const row = part(event.clientY - box.top - canvas.clientTop, canvas.clientHeight, rows);
+    const column = part(event.clientX - box.left - canvas.clientLeft, canvas.clientWidth, columns);
+    told.textContent = `head ${head.title}: ${words(row * columns + column)}`;
+  };
+  canvas.addEventListener("pointermove", tell);
+  canvas.addEventListener("pointerdown", tell);
+  return make("figure", {}, canvas, make("figcaption", { class: "note" }, head.title));
+}
+
+function makeHeads(sweep, name) {
+  const maps = sweep.maps.get(name);
+  const command = makeCommand(`attnsweep heads ${sweep.place} ${name}`);
+  if (!maps) {
+    return make("div", { class: "heads" }, make("p", { class: "note" }, "Its attention maps are not in this page; this command replays the training and draws them:"), command);
+  }
+  const isSigned = maps.layers.some((layer) => layer.heads.some((head) => head.weights.type === "i1"));
+  const parts = maps.layers.flatMap((layer) => {
+    const told = make("p", { class: "note told" }, "Rest the pointer on a cell: query → key, weight.");
+    const figures = layer.heads.map((head) => makeMap(layer, head, told));
+    return [make("h4", {}, layer.title), make("div", { class: "head-maps" }, ...figures), told];
+  });
+  return make("div", { class: "heads" }, make("h4", {}, "Attention maps where it ended"),
+    make("p", { class: "note" }, `${maps.text}. Rows are queries, columns keys; the stronger the colour, the larger the weight, up to the largest of the layer${isSigned ? "; negative weights have another colour" : ""}. Below each: the head, its role, and the structure that it is nearest to, if any.`),
+    ...parts, make("p", { class: "note" }, "As a figure, with the tokens beside it:"), command);
 }

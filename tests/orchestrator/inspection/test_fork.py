@@ -1,30 +1,29 @@
 """Forks: planted committors are found, the training itself goes on as recorded, and bad input gets one sentence."""
 
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from typer.testing import CliRunner
 
 from attnsweep import OpenedSweep, Sweep, open_sweep
+from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
-from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.continuation import Source
-from attnsweep.orchestrator.inspection.fork import fork
+from attnsweep.orchestrator.inspection.fork import Fork, fork
 from attnsweep.orchestrator.inspection.sealing import Visit, bisected, decided, sealing
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.command import run
 from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
 
 COIN_AT, P_HEADS = 5, 0.3
@@ -84,13 +83,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 def _name(coins: SweepDirectory, decided_by: str, replicate: int = 0) -> str:
     (row,) = records(coins, param_decided_by=decided_by, replicate=replicate)
     return f"{row['trial']}/{replicate}"
-
-
-def _run(*arguments: Any) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["fork", *map(str, arguments)])
-    if isinstance(done.exception, UserError):
-        return 2, str(done.exception)
-    return done.exit_code, done.output
 
 
 def test_a_planted_committor_is_found_before_the_coin_falls_and_the_training_knows_its_own(
@@ -264,26 +256,24 @@ def test_a_row_that_ends_otherwise_is_said(coins: SweepDirectory, tmp_path: Path
     folder.write_text(COIN)
     edited = trained_sweep(tmp_path / "s", load_sweep(str(folder)).but(trials=1, replicates=1))
     edit_row(edited, "trainings", 0, eval_loss=1.0)
-    code, said = _run(edited.place, "0/0", "--at", 3, "--n", 2)
-    assert code == 1
-    assert "continued with its own draws it ends otherwise than recorded, in eval_loss" in said
+    ended = run("fork", edited.place, "0/0", "--at", 3, "--n", 2)
+    assert ended.code == 1
+    assert "continued with its own draws it ends otherwise than recorded, in eval_loss" in ended.out
 
 
 def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> None:
     name = _name(coins, "coin")
-    code, said = _run(coins.place, name, "--at", 2, "--n", 20, "--json")
-    assert code == 0
-    found = json.loads(said.splitlines()[-1])
+    ended = run("fork", coins.place, name, "--at", 2, "--n", 20, "--json")
+    found = ended.json
+    assert (ended.code, "20 continuations from step 2 with other data" in ended.err) == (0, True)
     assert (found["step"], found["n"], found["redraw"], found["difference"]) == (2, 20, "data", "")
     assert sum(each["k"] for each in found["shares"]) == 20
-    assert "20 continuations from step 2 with other data" in said
     opened: OpenedSweep = open_sweep(str(coins.place))
     again = opened.fork(name, at=2, n=20)
     assert [each.rate.k for each in again.shares] == [each["k"] for each in found["shares"]]
     assert repr(again).startswith(f"Fork({name} from step 2, data: ")
-    code, said = _run(coins.place, name, "--bisect", "--outcome", "tails")
-    assert code == 0
-    assert f"by step {COIN_AT + 1}, open at step {COIN_AT}" in said
+    ended = run("fork", coins.place, name, "--bisect", "--outcome", "tails")
+    assert (ended.code, f"by step {COIN_AT + 1}, open at step {COIN_AT}" in ended.out) == (0, True)
     (visit,) = opened.sealing(_name(coins, "start")).visits
     assert (visit.step, visit.verdict) == (0, "sealed")
 
@@ -294,12 +284,9 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         (["0/0", "--at", "8"], "--at: got 8, expected 0..7: 0/0 ended at step 8"),
         (
             ["0/0", "--at", "3"],
-            "--redraw: got 'data at step 3', expected random draws of this kind after the step; 0/0 draws no data",
+            "--redraw: got 'data at step 3', expected random draws of this kind after the step; 0/0",
         ),
-        (
-            ["0/0", "--at", "3", "--redraw", "noise"],
-            "0/0 draws no dropout masks after it; --redraw data, or kick",
-        ),
+        (["0/0", "--at", "3", "--redraw", "noise"], "0/0 draws no dropout masks after it; --redraw data, or kick"),
         (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a kick's size above 0"),
         (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected a number of continuations from 1 on"),
         (["0/0"], "--at, --bisect: got 'neither', expected either --at or --bisect"),
@@ -310,9 +297,8 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
     ],
 )
 def test_bad_input_gets_one_sentence(arguments: list[str], said: str, pairs: SweepDirectory) -> None:
-    code, words = _run(pairs.place, *arguments)
-    assert code == 2
-    assert said in words
+    ended = run("fork", pairs.place, *arguments)
+    assert (ended.code, said in ended.err) == (2, True)
 
 
 def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_path: Path) -> None:
@@ -323,3 +309,32 @@ def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_pat
     edit_row(lines, "trainings", 1, outcome="failed")
     with pytest.raises(UserError, match="0/1, which failed', expected a training that did not fail"):
         fork(lines, "0/1", step=1)
+
+
+def _forked(directory: SweepDirectory, name: str) -> Fork:
+    return fork(directory, name, step=3, redraw="kick", n=3, size=0.1)
+
+
+def _losses(found: Fork) -> list[float]:
+    assert not found.difference
+    return [float(loss) for loss in found.trainings["eval_loss"].to_pylist()]
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_fork_in_an_object_store_is_that_on_a_disk(pairs: SweepDirectory) -> None:
+    there = trained_sweep(new_prefix(), small_sweep("pairs", trials=2, replicates=2))
+    assert _losses(_forked(there, "1/0")) == _losses(_forked(pairs, "1/0"))
+    assert open_sweep(str(there.place)).committors(1, at=[3], redraw="kick", n=2).differences == ()
+
+
+def test_a_merged_sweep_names_its_sources_and_sweeps_opened_together_are_forked_at_home(
+    pairs: SweepDirectory, tmp_path: Path
+) -> None:
+    other = trained_sweep(tmp_path / "other", small_sweep("others", trials=2, replicates=2, seed=1))
+    merged = merge_sweeps(tmp_path / "merged", [pairs.place, other.place])
+    with pytest.raises(UserError, match="expected a single sweep; give one of the merged sweeps") as refused:
+        _forked(merged, "1/1")
+    assert str(other.place) in str(refused.value)
+    together = open_sweep(str(pairs.place), str(other.place))
+    assert _losses(together.fork("1000001/1", at=3, redraw="kick", n=3, size=0.1)) == _losses(_forked(other, "1/1"))
+    assert together.committors(1_000_001, at=[3], redraw="kick", n=2).sweep == other.sweep

@@ -1,14 +1,11 @@
 """The commands that check gradients: rows, messages, exit codes; of a workload, and of a sweep's ended trainings."""
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator import cli
 from attnsweep.search_spaces.loading import load_sweep
+from tests.orchestrator.command import run
 from tests.orchestrator.trained_sweep import trained_sweep
 
 USER_FILE = """
@@ -62,87 +59,52 @@ def user_file(tmp_path: Path) -> Path:
     return tmp_path / "mine.py"
 
 
-def run(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, dict[str, Any]]:
-    """The exit code, what is said on stderr, and the JSON."""
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments, "--json"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.err, json.loads(said.out) if said.out else {}
+@pytest.mark.slow
+def test_a_workload_without_a_fault_is_clean(user_file: Path) -> None:
+    ended = run("check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs", "--json")
+    checks = ended.json["checks"]
+    assert (ended.code, ended.json["clean"]) == (0, True)
+    assert {each["where"] for each in checks} == {"random weights", "the weights after 100 evaluations"}
+    kinds = {"fused", "blocks", "differences", "group", "closed form", "sgd step"}
+    assert {each["check"] for each in checks} == kinds
+    assert " holds    differences     q_MK " in ended.err
+    assert set(ended.json["seconds"]) == {"training", "checking"}
 
 
 @pytest.mark.slow
-def test_a_workload_without_a_fault_is_clean(
-    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, said, found = run(["check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs"], monkeypatch, capsys)
-    assert code == 0
-    assert found["clean"]
-    assert {each["where"] for each in found["checks"]} == {"random weights", "the weights after 100 evaluations"}
-    assert {each["check"] for each in found["checks"]} == {
-        "fused",
-        "blocks",
-        "differences",
-        "group",
-        "closed form",
-        "sgd step",
-    }
-    assert " holds    differences     q_MK " in said
-    assert set(found["seconds"]) == {"training", "checking"}
-
-
-@pytest.mark.slow
-def test_a_fault_is_named_and_ends_with_exit_code_1(
-    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    doubled = ["--set", "optimizer=lbfgs", "--set", "is_doubled=true"]
-    code, said, found = run(["check-gradients", f"{user_file}:Mine", *doubled], monkeypatch, capsys)
-    assert code == 1
-    assert not found["clean"]
-    failed = {(each["check"], each["parameter"]) for each in found["checks"] if each["verdict"] == "fails"}
+def test_a_fault_is_named_and_ends_with_exit_code_1(user_file: Path) -> None:
+    doubled = ("--set", "optimizer=lbfgs", "--set", "is_doubled=true")
+    ended = run("check-gradients", f"{user_file}:Mine", *doubled, "--json")
+    assert (ended.code, ended.json["clean"]) == (1, False)
+    failed = {(each["check"], each["parameter"]) for each in ended.json["checks"] if each["verdict"] == "fails"}
     assert failed == {(check, name) for check in ("differences", "closed form") for name in ("q_MK", "v_NN")}
     assert (
         "- differences of q_MK, random weights: autograd's gradient is not the slope of the loss: a backward pass "
-        "written by hand, or a detach" in said
+        "written by hand, or a detach" in ended.err
     )
 
 
-def test_a_mistake_is_one_line(
-    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, said, _ = run(["check-gradients", f"{user_file}:Mine", "--set", "n_step=3"], monkeypatch, capsys)
-    assert code == 2
-    assert said.startswith("attnsweep: n_step: got 3, expected a parameter of the workload")
-
-
-@pytest.mark.slow
-def test_an_identity_that_does_not_fit_the_module_is_one_line(
-    user_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_and_an_identity_that_does_not_fit_the_module_are_one_line(user_file: Path) -> None:
+    ended = run("check-gradients", f"{user_file}:Mine", "--set", "n_step=3")
+    assert ended.code == 2
+    assert ended.err.startswith("attnsweep: n_step: got 3, expected a parameter of the workload")
     user_file.write_text(USER_FILE.replace("    def loss", f"    {WRONG_IDENTITY}\n    def loss"))
-    code, said, _ = run(["check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs"], monkeypatch, capsys)
-    assert code == 2
-    assert (
-        "identities: got 'Part(\"q_NM\")', expected the name of a parameter of the module: q_MK,"
-        " v_NN; did you mean q_MK"
-    ) in said
+    ended = run("check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs")
+    given = "identities: got 'Part(\"q_NM\")', expected the name of a parameter of the module: q_MK, v_NN"
+    assert (ended.code, f"{given}; did you mean q_MK" in ended.err) == (2, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_doubled", [pytest.param(False, marks=pytest.mark.scale), True])
 def test_an_audit_trains_one_training_of_each_outcome_again(
-    user_file: Path,
-    is_doubled: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    user_file: Path, is_doubled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{user_file.parent}/missing.db")
     spec = load_sweep(str(user_file)).fix({"is_doubled": is_doubled})
     directory = trained_sweep(user_file.parent / "sweep", spec)
-    code, said, found = run(["audit", str(directory.place), "--gradients"], monkeypatch, capsys)
-    assert code == 1  # MLflow is down.
+    ended = run("audit", directory.place, "--gradients", "--json")
+    found = ended.json
+    assert ended.code == 1  # MLflow is down.
     (check,) = [each for each in found["checks"] if each["line"].startswith("gradients: ")]
     assert [problem["fix"].startswith("autograd's gradient") for problem in check["problems"]].count(True) == (
         4 if is_doubled else 0
@@ -150,5 +112,5 @@ def test_an_audit_trains_one_training_of_each_outcome_again(
     ends = next(each["where"] for each in found["gradients"]["checks"] if each["where"].startswith("the ends of "))
     outcomes = [word.strip("(),") for word in ends.split() if word.startswith("(")]
     assert len(outcomes) == len(set(outcomes)) >= 2
-    assert "training again, unless their weights were kept: " in said
+    assert "training again, unless their weights were kept: " in ended.err
     assert found["gradients"]["seconds"]["training again"] > 0

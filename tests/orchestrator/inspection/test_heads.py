@@ -1,8 +1,7 @@
-"""`attnsweep heads` and `report --heads`: the maps, roles and scores of the trainings that the ledger has."""
+"""`attnsweep heads` and `report --heads`: maps, roles and scores of recorded trainings, also by a user's own lenses."""
 
 import base64
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,23 @@ import numpy as np
 import pytest
 import torch
 
-from attnsweep import Categorical, Ledger, Sweep
-from attnsweep.orchestrator import cli
+from attnsweep import Categorical, Ledger, Sweep, role_rates
+from attnsweep.orchestrator.inspection.heads import heads_of
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
 from attnsweep.orchestrator.inspection.shown_heads import maps_of
+from attnsweep.orchestrator.inspection.why import why
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.lenses import lenses_of
+from attnsweep.workloads.registry import load_workload, registered_names
 from tests.across.documents import DOCUMENTS, blocks
+from tests.orchestrator.command import run
 from tests.orchestrator.trained_sweep import trained_sweep
 
 SPEC = Sweep(
@@ -41,15 +47,6 @@ SPEC = Sweep(
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("heads") / "sweep", SPEC)
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """The exit code, stdout and stderr."""
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 def rows_of(sweep: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
@@ -77,16 +74,16 @@ def traced(sweep: SweepDirectory, name: str) -> list[torch.Tensor]:
 
 @pytest.mark.slow
 def test_the_command_draws_the_recorded_trainings_heads(
-    sweep: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sweep: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = name_of(sweep, param_init_sigma=0.3, param_n_heads=2)
     monkeypatch.chdir(tmp_path)
     command = ("heads", str(sweep.place), name, "--sentence", "3", "--json")
-    code, out, err = asked(monkeypatch, capsys, *command)
-    assert code == 0
+    ended = run(*command)
+    assert ended.code == 0
     file = Path(f"heads-{name.replace('/', '-')}.png")
     assert file.read_bytes().startswith(b"\x89PNG")
-    found = json.loads(out)
+    found = ended.json
     assert (found["sentence"]["number"], found["sentence"]["of"]) == (3, 4)
 
     trial, replicate = map(int, name.split("/"))
@@ -108,19 +105,18 @@ def test_the_command_draws_the_recorded_trainings_heads(
                 if key.startswith("score_") and value is not None
             }
             assert np.allclose(head["weights"], attention[layer["layer"]][3, head["head"]], atol=1e-6)
-    lines = err.splitlines()
+    lines = ended.err.splitlines()
     assert lines[0].startswith(f"{name}  ")
     assert sum(line.split()[:1] == ["layer"] for line in lines) == 1 + 4
     assert lines[-1] == f"maps in {file}"
 
     keep_weights(sweep, [trial], lambda _: None)
-    assert asked(monkeypatch, capsys, *command, "--out", "maps.svg")[:2] == (0, out)
+    again = run(*command, "--out", "maps.svg")
+    assert (again.code, again.out) == (0, ended.out)
     assert Path("maps.svg").read_text().startswith("<?xml")
 
 
-def test_mistakes_leave_nothing_behind(
-    sweep: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_leave_nothing_behind(sweep: SweepDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     good, diverged = (name_of(sweep, param_init_sigma=sigma) for sigma in (0.3, 1e30))
     place = str(sweep.place)
@@ -130,26 +126,26 @@ def test_mistakes_leave_nothing_behind(
         ((place, good, "--out", "gone/maps.png"), "the folder gone does not exist"),
         ((place, diverged), "with the outcome diverged"),
     ):
-        code, out, err = asked(monkeypatch, capsys, "heads", *words)
-        assert (code, out) == (2, "")
-        assert told in err
-        assert "Traceback" not in err
-    code, _, err = asked(monkeypatch, capsys, "report", place, "--heads", "2", "--watch")
-    assert (code, "--heads: got '--heads together with --watch'" in err) == (2, True)
+        ended = run("heads", *words)
+        assert (ended.code, ended.out) == (2, "")
+        assert told in ended.err
+        assert "Traceback" not in ended.err
+    ended = run("report", place, "--heads", "2", "--watch")
+    assert (ended.code, "--heads: got '--heads together with --watch'" in ended.err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_workload_without_heads_is_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_workload_without_heads_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPEC.but(workload="category_pairs", space={"n_steps": 1, "init_sigma": Categorical((0.1, 0.2))}, trials=2)
     without = trained_sweep(tmp_path / "sweep", spec)
     monkeypatch.chdir(tmp_path)
-    code, _, err = asked(monkeypatch, capsys, "heads", "sweep", "0/0")
-    assert (code, "expected a training of a model with attention heads" in err) == (2, True)
-    code, _, err = asked(monkeypatch, capsys, "report", "sweep", "--heads", "1")
-    assert (code, "--heads: got 'sweep', expected a sweep that varies" in err) == (2, True)
+    for words, told in (
+        (("heads", "sweep", "0/0"), "expected a training of a model with attention heads"),
+        (("report", "sweep", "--heads", "1"), "--heads: got 'sweep', expected a sweep that varies"),
+    ):
+        ended = run(*words)
+        assert (ended.code, told in ended.err) == (2, True)
     assert not (Path(str(without.place)) / "report").exists()
 
 
@@ -187,3 +183,59 @@ def test_in_python_they_are_a_table_and_a_figure_with_a_panel_for_each_head(swee
     drawn = {tuple(image.get_array().ravel().tolist()) for image in images}
     assert len(images) == 4
     assert drawn == {tuple(head.weights_QK.flatten().tolist()) for head in found.heads}
+
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "first_word.py"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    spec = load_sweep(str(EXAMPLE))
+    space: dict[str, Any] = {**spec.space, "n_steps": Categorical((1, 100)), "init_sigma": 1e-4}
+    spec = spec.but(space=space, sampler="grid", trials=2, replicates=1)
+    return trained_sweep(tmp_path_factory.mktemp("own") / "sweep", spec)
+
+
+@pytest.mark.slow
+def test_own_roles_maps_words_and_verdicts_are_shown(own: SweepDirectory) -> None:
+    rows = {row["param_n_steps"]: row for row in Ledger(own.place).trainings().to_pylist()}
+    ended = {steps: (row["outcome"], row["outcome_detail"]) for steps, row in rows.items()}
+    assert ended == {1: ("degenerate_zero", "zero"), 100: ("solved", None)}
+    names = {steps: f"{row['trial']}/{row['replicate']}" for steps, row in rows.items()}
+
+    found = heads_of(own, names[100])
+    (head,) = found.heads
+    assert (head.role, [*head.scores]) == ("first", ["first_share"])
+    assert {*found.maps.layers[0].keys} <= {*"abcd"}
+    assert head.weights_QK[:, 0].mean() == pytest.approx(head.scores["first_share"])
+
+    told = json.loads(why(own, names[1], "sweep").to_json())
+    assert {word["part"] for word in told["words"]} == {"mean", "current", "rest"}
+
+    report = read_sweep_report(own)
+    titles = {next(iter(layer.heads)).partition(",")[0] for maps in maps_of(report, 2) for layer in maps.layers}
+    assert titles == {"0: none", "0: first"}
+    with Ledger(own.place).connect() as connection:
+        assert {each.role for each in role_rates(connection, own.spec)} == {"first"}
+
+
+def test_every_shipped_workload_has_its_lenses() -> None:
+    assert all(lenses_of(load_workload(name)) for name in registered_names())
+
+
+def test_a_subclass_keeps_its_heads_alone() -> None:
+    class Changed(CategoryPairs):
+        """It may have another loss."""
+
+    own, inherited = lenses_of(CategoryPairs()), lenses_of(Changed())
+    assert inherited.maps is own.maps
+    assert own.loss is not None
+    assert inherited.loss is None
+
+
+def test_lenses_of_another_kind_are_refused() -> None:
+    class Wrong(CategoryPairs):
+        lenses = ("attention",)
+
+    with pytest.raises(SpecError, match=r"category_pairs\.lenses: got .*, expected attnsweep\.Lenses"):
+        lenses_of(Wrong())

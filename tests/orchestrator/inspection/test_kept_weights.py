@@ -2,36 +2,25 @@
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from attnsweep import Categorical, Ledger, Sweep, UserError, trained_weights
+from attnsweep import Categorical, Ledger, UserError, trained_weights
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from tests.fault import sweeps
+from tests.orchestrator.command import run
+from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
-    space={
-        "n_steps": 20,
-        "n_categories": 3,
-        "n_positions": Categorical((4, 5)),
-        "init_sigma": 0.3,
-        "learning_rate": 0.05,
-    },
-    sampler="grid",
-    trials=2,
-    replicates=3,
+SPEC = smallest_sweep(
+    {"n_positions": Categorical((4, 5)), "init_sigma": 0.3, "learning_rate": 0.05}, trials=2, replicates=3
 )
 
 
@@ -82,35 +71,18 @@ def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0], lambda _: None)
     for path in kept_files(sweep):
         path.write_bytes(path.read_bytes()[:-9] + b"X" + path.read_bytes()[-8:])
-    with pytest.raises(
-        UserError,
-        match=r"weights/.*parquet: got 'a weights file whose bytes differ from those that were"
-        r" written'",
-    ):
+    with pytest.raises(UserError, match=r"weights/.*parquet: got 'a weights file whose bytes differ from those that"):
         trained_weights(str(sweep.place), "0/0")
 
 
-@pytest.mark.slow
-def test_gradients_are_checked_at_kept_weights(sweep: SweepDirectory) -> None:
-    keep_weights(sweep, [0, 1], lambda _: None)
-    for path in kept_files(sweep):
-        path.write_bytes(b"")
-    with pytest.raises(UserError, match="a weights file whose bytes differ from those that were written"):
-        check_sweep(sweep, lambda _: None)
-
-
-def test_run_keeps_the_weights_of_a_trial_or_refuses_before_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_run_refuses_to_keep_weights_that_there_will_not_be_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/missing.db")
-    sweep = tmp_path / "small.json"
-    sweep.write_text(SPEC.to_json())
-    arguments = ["attnsweep", "run", str(sweep), "--dir", str(tmp_path / "run"), "--local", "--keep-weights"]
-    monkeypatch.setattr(sys, "argv", [*arguments, "2"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert "--keep-weights: got 2, expected the number of a trial of this sweep, from 0 to 1" in capsys.readouterr().err
+    (tmp_path / "small.json").write_text(SPEC.to_json())
+    ended = run("run", tmp_path / "small.json", "--dir", tmp_path / "run", "--local", "--keep-weights", "2")
+    assert ended.code == 2
+    assert "--keep-weights: got 2, expected the number of a trial of this sweep, from 0 to 1" in ended.err
     assert not (tmp_path / "run").exists()
 
 

@@ -1,15 +1,12 @@
 """A training that ends otherwise than its row, when it is trained again: whatever trains it again says so."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from attnsweep import Categorical, Sweep, trained_weights
-from attnsweep.orchestrator.cli import app
+from attnsweep import Categorical, trained_weights
 from attnsweep.orchestrator.inspection import retraining
 from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes, keep_weights
@@ -24,22 +21,11 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.testing import defaults
+from tests.orchestrator.command import run
+from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
-    space={
-        "n_steps": 20,
-        "n_categories": 3,
-        "n_positions": 4,
-        "init_sigma": Categorical((1e-4, 0.3)),
-        "learning_rate": 0.01,
-    },
-    sampler="grid",
-    trials=2,
-    replicates=2,
-)
+SPEC = smallest_sweep({"init_sigma": Categorical((1e-4, 0.3)), "learning_rate": 0.01}, trials=2, replicates=2)
 OTHERWISE = "trained again it ends otherwise than recorded, in eval_loss"
 
 
@@ -64,29 +50,18 @@ def edited(sweep: SweepDirectory) -> str:
     return f"{row['trial']}/0"
 
 
-def command(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_why_says_that_it_explains_another_ending(sweep: SweepDirectory, edited: str) -> None:
-    code, out, page = command("why", str(sweep.place), edited, "--json")
-    assert (code, json.loads(out)["difference"]) == (0, OTHERWISE)
-    assert page.splitlines()[1] == f"another ending: {OTHERWISE}; this page is about that ending"
-    code, out, page = command("why", str(sweep.place), f"{edited[0]}/1", "--json")
-    assert (code, json.loads(out)["difference"], "another ending" in page) == (0, "", False)
-
-
-def test_a_report_with_reasons_says_it_too(sweep: SweepDirectory, edited: str, tmp_path: Path) -> None:
+def test_why_and_a_report_with_reasons_say_that_they_explain_another_ending(
+    sweep: SweepDirectory, edited: str, tmp_path: Path
+) -> None:
+    ended = run("why", sweep.place, edited, "--json")
+    assert (ended.code, ended.json["difference"]) == (0, OTHERWISE)
+    assert ended.err.splitlines()[1] == f"another ending: {OTHERWISE}; this page is about that ending"
+    ended = run("why", sweep.place, f"{edited[0]}/1", "--json")
+    assert (ended.code, ended.json["difference"], "another ending" in ended.err) == (0, "", False)
     row = records(sweep, trial=int(edited[0]), replicate=1)[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] / 2)
-    assert command("report", str(sweep.place), "--why", "--out", str(tmp_path / "r.html"))[0] == 0
+    assert run("report", sweep.place, "--why", "--out", tmp_path / "r.html").code == 0
     assert f"{OTHERWISE}; this page is about that ending" in (tmp_path / "r.html").read_text()
-
-
-def test_a_replay_that_ends_otherwise_ends_with_1(sweep: SweepDirectory, edited: str) -> None:
-    code, out, _ = command("replay", str(sweep.place), edited, "--json")
-    assert (code, json.loads(out)["disagrees_in"]) == (1, ["eval_loss"])
 
 
 def test_weights_of_another_ending_are_given_with_a_warning(

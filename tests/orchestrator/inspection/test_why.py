@@ -1,30 +1,21 @@
 """`attnsweep why`: one page about a training, the same as JSON, and trainings it can say nothing about."""
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from attnsweep import Categorical, Ledger, Sweep
-from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from tests.orchestrator.command import run
+from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
-    space={
-        "n_steps": 20,
-        "n_categories": 3,
-        "n_positions": 4,
+SPEC = smallest_sweep(
+    {
         "init_sigma": Categorical((1e-4, 1e4)),
         "learning_rate": 0.01,
         "attention_activation": Categorical(("identity", "softmax")),
     },
-    sampler="grid",
-    trials=4,
     replicates=1,
 )
 
@@ -32,20 +23,6 @@ SPEC = Sweep(
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("why") / "sweep", SPEC)
-
-
-def asked(
-    sweep: SweepDirectory,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> tuple[int, str, str]:
-    """The exit code, stdout and stderr."""
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "why", str(sweep.place), name, "--json"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 def of(sweep: SweepDirectory, init_sigma: float, activation: str) -> str:
@@ -56,20 +33,18 @@ def of(sweep: SweepDirectory, init_sigma: float, activation: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_training_at_the_zero_is_starved(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_at_the_zero_is_starved(sweep: SweepDirectory) -> None:
     name = of(sweep, 1e-4, "identity")
-    code, out, page = asked(sweep, name, monkeypatch, capsys)
-    assert code == 0
-    found = json.loads(out)
+    ended = run("why", sweep.place, name, "--json")
+    found = ended.json
+    assert ended.code == 0
     assert (found["outcome"], found["state"]) == ("degenerate_zero", "starved")
     assert [word["word"] for word in found["words"] if word["weight"] == "v_NN" and word["kind"] == "pull"] == [
         "-tr(U' q) (I - P)",
         "-(1' q 1) P",
     ]
     assert found["replay"] == f"attnsweep replay {sweep.place} {name}"
-    lines = page.splitlines()
+    lines = ended.err.splitlines()
     assert lines[0].startswith(f"{name}  degenerate_zero (zero), loss 1 after 20 steps")
     assert lines[1].startswith("starved: ")
     assert any(line.startswith("way out: P, where the words have size ") for line in lines)
@@ -86,35 +61,20 @@ def test_a_training_at_the_zero_is_starved(
     assert lines[-1] == f"replay attnsweep replay {sweep.place} {name}"
 
 
-def test_a_softmax_has_its_words_and_its_map(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, page = asked(sweep, of(sweep, 1e-4, "softmax"), monkeypatch, capsys)
-    assert code == 0
-    found = json.loads(out)
+def test_a_softmax_has_its_words_and_its_map(sweep: SweepDirectory) -> None:
+    ended = run("why", sweep.place, of(sweep, 1e-4, "softmax"), "--json")
+    found = ended.json
     assert "-aa(q, tr(v (I - P)) U)" in {word["word"] for word in found["words"]}
     (shown,) = found["attention"]
     assert shown["evenness"] == pytest.approx(1.0, abs=1e-6)
-    assert "attention, evenness 1.00 (1: uniform)" in page
+    assert "attention, evenness 1.00 (1: uniform)" in ended.err
 
 
-@pytest.mark.slow
-def test_kept_weights_give_the_same_page(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = of(sweep, 1e-4, "identity")
-    before = asked(sweep, name, monkeypatch, capsys)
-    keep_weights(sweep, [int(name.partition("/")[0])], lambda _: None)
-    assert asked(sweep, name, monkeypatch, capsys) == before
-
-
-def test_a_training_without_an_end_is_a_mistake_with_its_reason(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = asked(sweep, of(sweep, 1e4, "identity"), monkeypatch, capsys)
-    assert (code, out) == (2, "")
-    assert "with the outcome diverged" in err
-    assert "Traceback" not in err
+def test_a_training_without_an_end_is_a_mistake_with_its_reason(sweep: SweepDirectory) -> None:
+    ended = run("why", sweep.place, of(sweep, 1e4, "identity"), "--json")
+    assert (ended.code, ended.out) == (2, "")
+    assert "with the outcome diverged" in ended.err
+    assert "Traceback" not in ended.err
 
 
 OWN = """
@@ -148,9 +108,7 @@ class Own(Workload[TrainingParameters]):
 
 
 @pytest.mark.slow
-def test_a_users_training_has_its_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_users_training_has_its_page(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     spec = Sweep(
         name="own",
@@ -160,10 +118,9 @@ def test_a_users_training_has_its_page(
         replicates=1,
     )
     found = trained_sweep(tmp_path / "sweep", spec)
-    code, out, page = asked(found, "0/0", monkeypatch, capsys)
-    assert code == 0
-    told = json.loads(out)
+    ended = run("why", found.place, "0/0", "--json")
+    told = ended.json
     assert (told["outcome"], told["state"]) == ("degenerate_zero", "starved")
     assert {(word["weight"], word["word"]) for word in told["words"]} == {("u", "w * C"), ("w", "u * C")}
-    assert "forecast: " in page
-    assert "way out: rest, where the words have work " in page
+    assert "forecast: " in ended.err
+    assert "way out: rest, where the words have work " in ended.err

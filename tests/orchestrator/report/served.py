@@ -27,7 +27,7 @@ def served(directory: SweepDirectory) -> Iterator[str]:
             serve_report([directory.place], 0, told)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnsweep.orchestrator.report.watching._LOOK_SECONDS", 0.02)
+        patch.setattr("attnsweep.orchestrator.report.serving._LOOK_SECONDS", 0.02)
         thread = threading.Thread(target=serve)
         thread.start()
         assert is_up.wait(60)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.verdict import read_verdict
-from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.report.atlas import read_atlas, write_atlas
 from attnsweep.orchestrator.report.verdict_page import write_verdict
 from attnsweep.orchestrator.storage.annotation import Annotation
@@ -105,7 +105,7 @@ def test_a_hundred_sweeps_take_less_than_a_megabyte(tmp_path: Path) -> None:
 
 
 def atlas(*arguments: str | Path) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["atlas", *map(str, arguments)])
+    done = CliRunner().invoke(cli.app, ["atlas", *map(str, arguments)])
     return done.exit_code, done.stdout, str(done.exception or "")
 
 

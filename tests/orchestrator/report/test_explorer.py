@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.explorer import explorer
-from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
-from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer
-from attnsweep.orchestrator.report.explorer.samples import PER_ENDING, thinned
+from attnsweep.orchestrator.report import explorer
+from attnsweep.orchestrator.report.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.facts import ReferenceLevel
-from attnsweep.orchestrator.report.script import JsonColumn, coded, counts, measures, script_json
+from attnsweep.orchestrator.report.retrained import ShownLayer
+from attnsweep.orchestrator.report.samples import PER_ENDING, thinned
+from attnsweep.orchestrator.report.templating import JsonColumn, coded, counts, measures, script_json
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
@@ -188,7 +188,7 @@ def test_maps_have_8_bits_and_large_ones_are_averaged() -> None:
             title="l",
             queries=tuple("abc")[: len(each)],
             keys=tuple(map(str, range(each.shape[1]))),
-            heads=(ShownHead(title="0", weights_QK=each),),
+            heads={"0": each},
         ).as_json()
         for each in (weights, -weights, large)
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.templating import without_folders
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 

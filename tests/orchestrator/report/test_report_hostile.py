@@ -9,10 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
-from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.script import page_script
-from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
+from attnsweep.orchestrator.report.page import report_script, write_report
+from attnsweep.orchestrator.report.retrained import ShownLayer, TrainingMaps, WhyPage, shown_map
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
@@ -71,8 +69,7 @@ def _nasty_page() -> WhyPage:
 
 
 def _nasty_maps() -> TrainingMaps:
-    head = ShownHead(title=NASTY, weights_QK=np.eye(2))
-    layer = ShownLayer(title=NASTY, queries=(NASTY, LONG), keys=(LONG, NASTY), heads=(head,))
+    layer = ShownLayer(title=NASTY, queries=(NASTY, LONG), keys=(LONG, NASTY), heads={NASTY: np.eye(2)})
     return TrainingMaps(name="0/0", text=NASTY, layers=(layer,))
 
 
@@ -84,7 +81,7 @@ def test_nothing_becomes_markup(hostile: tuple[Path, Element]) -> None:
     assert data.attributes["type"] == "application/json"
     assert json.loads(data.text)["details"][0].startswith(SCRIPT)
     assert json.loads(data.text)["maps"][0]["layers"][0]["title"].startswith(SCRIPT)
-    assert code.text == page_script().text
+    assert code.text == report_script().text
     everything = _every(page)
     assert not [name for each in everything for name in each.attributes if name.startswith("on")]
     assert {each.tag for each in everything} <= {

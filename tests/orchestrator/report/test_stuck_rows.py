@@ -9,7 +9,7 @@ from attnsweep import Categorical, Sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.report.why_page import RULE, WhyPage, shown_map, stuck_rows
+from attnsweep.orchestrator.report.retrained import STUCK_RULE, WhyPage, shown_map, stuck_rows
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -46,7 +46,7 @@ def test_one_training_of_each_kind_stands_for_it_and_frequent_kinds_come_first(t
 def test_without_pages_the_report_has_the_rule_and_the_commands(tmp_path: Path) -> None:
     directory = mixed(tmp_path / "sweep")
     page = read_html(make_report([directory.place])[0])
-    assert RULE in page.text
+    assert STUCK_RULE in page.text
     commands = [each.text for each in page.all("pre", class_="command") if each.text.startswith("attnsweep why ")]
     assert len(commands) == 3
     assert all(each.startswith("attnsweep why sweep ") for each in commands)

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from attnsweep.orchestrator.report.serving import LOOPBACK, ServedReport, serve_report
-from attnsweep.orchestrator.report.watching import changes, watch_report
+from attnsweep.orchestrator.report.serving import LOOPBACK, ServedReport, changes, serve_report, watch_report
 from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
@@ -40,7 +39,7 @@ def _train(directory: SweepDirectory, trial: int) -> None:
 def test_each_change_is_seen_once_and_the_end_of_the_run(
     directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.report.watching._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.report.serving._LOOK_SECONDS", 0.01)
     beacon = Beacon(directory.place)
     beacon.show("training", 1, [])
     ended = threading.Event()
@@ -60,7 +59,7 @@ def test_each_change_is_seen_once_and_the_end_of_the_run(
 def test_the_file_is_written_again_until_the_run_ends(
     directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.report.watching._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.report.serving._LOOK_SECONDS", 0.01)
     beacon = Beacon(directory.place)
     beacon.show("training", 1, [])
     pages = []

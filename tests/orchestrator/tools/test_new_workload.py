@@ -1,36 +1,25 @@
 """`attnsweep new-workload`: the file that it writes is a workload and a sweep as written; mistakes write nothing."""
 
 import resource
-import sys
 from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import check_workload, defaults
+from tests.orchestrator.command import run
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "new-workload", name])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
-
-
-def test_the_file_is_written_with_the_commands_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_is_written_with_the_commands_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _run(monkeypatch, "copy_task") == 0
+    printed = run("new-workload", "copy_task").out
     text = (tmp_path / "copy_task.py").read_text()
     assert "copy_task = at.problem(\n" in text
     assert "look_back" not in text.lower()
-    printed = capsys.readouterr().out
     assert printed.startswith("copy_task.py: ")
     for command in ("run copy_task.py --local", "check-gradients copy_task.py:copy_task", "forecast copy_task.py"):
         assert f"  attnsweep {command} " in printed
@@ -58,15 +47,8 @@ def test_the_file_is_a_workload_and_a_sweep_as_written(
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("Copy", "lower-case letters"),
-        ("copy-task", "lower-case letters"),
-        ("../copy", "lower-case letters"),
-        ("copy.py", "lower-case letters"),
-        ("_copy", "lower-case letters"),
-        ("1copy", "lower-case letters"),
-        ("copy__task", "lower-case letters"),
-        ("copy\n", "lower-case letters"),
-        ("", "lower-case letters"),
+        *((name, "lower-case letters") for name in ("Copy", "copy-task", "../copy", "copy.py", "_copy", "1copy", "")),
+        *((name, "lower-case letters") for name in ("copy__task", "copy\n")),
         ("c" * 41, "at most 40"),
         ("lambda", "not a keyword of Python"),
         ("gpt", "no installed workload"),
@@ -83,16 +65,15 @@ def test_a_bad_name_is_refused_and_nothing_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_exists_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_exists_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept_one.py").write_text("mine")
-    assert _run(monkeypatch, "kept_one") == 2
-    assert capsys.readouterr().err.startswith("attnsweep: NAME: got 'kept_one', expected a name whose file kept_one")
+    ended = run("new-workload", "kept_one")
+    assert ended.code == 2
+    assert ended.err.startswith("attnsweep: NAME: got 'kept_one', expected a name whose file kept_one")
     assert (tmp_path / "kept_one.py").read_text() == "mine"
     (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
-    assert _run(monkeypatch, "linked") == 2
+    assert run("new-workload", "linked").code == 2
     assert not (tmp_path / "elsewhere.py").exists()
 
 

@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +10,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator import cli
+from attnsweep.workloads.gpt.text import END, read_text
+from attnsweep.workloads.gpt.text import UNK as TEXT_UNK
 from attnsweep.workloads.translation.corpus import EOS, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Side, read_corpus
+from tests.orchestrator.command import Ended, run
 
 DATA = Path(__file__).parents[4] / "shared/data"
+TATOEBA = DATA / "eng-ita.tsv.gz"
+LINES = [f"Line {number}, says the text." for number in range(40)]
 HEADER = b"eng\tita\tsource\n"
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def report(self) -> dict[str, Any]:
-        assert self.code == 0, self.err
-        found: dict[str, Any] = json.loads(self.out.splitlines()[-1])
-        return found
-
-
-Prepare = Callable[..., Ended]
-
-
-@pytest.fixture
-def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prepare:
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["attnsweep", "prepare-corpus", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0, captured.out, captured.err)
 
-    return run
+def prepare(*arguments: str) -> Ended:
+    return run("prepare-corpus", *arguments)
+
+
+def prepare_text(*arguments: str) -> Ended:
+    return prepare(*arguments, "--json")
+
+
+def report_of(*arguments: str) -> dict[str, Any]:
+    ended = prepare(*arguments, "--json")
+    assert ended.code == 0, ended.err
+    return ended.json
 
 
 def _many(n: int = 60) -> list[tuple[str, str]]:
@@ -82,12 +71,12 @@ BAD = {
 }
 
 
-def test_every_row_is_kept_or_counted(prepare: Prepare) -> None:
+def test_every_row_is_kept_or_counted() -> None:
     whole = _tsv([*_many(), ('He said "hi.', 'Disse "ciao.')]).splitlines(keepends=True)[1:]
     bad = [row for rows in BAD.values() for row in rows]
     last = b"w " * 24 + b"\tb\tno line end"
     Path("bad.tsv").write_bytes(b"\xef\xbb\xbf" + b"".join([HEADER, *bad, *whole, *bad[:-1], last]))
-    report = prepare("bad.tsv", "--out", "c.parquet", "--min-frequency", "1", "--json").report
+    report = report_of("bad.tsv", "--out", "c.parquet", "--min-frequency", "1")
     assert report["dropped"] == {name: 2 * len(rows) - (name == "duplicate") for name, rows in BAD.items()} | {
         # Of duplicates the first is kept.
         "duplicate": 1
@@ -101,7 +90,7 @@ def test_every_row_is_kept_or_counted(prepare: Prepare) -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_the_same_text_gives_the_same_corpus_from_any_container(prepare: Prepare, end: bytes) -> None:
+def test_the_same_text_gives_the_same_corpus_from_any_container(end: bytes) -> None:
     pairs = _many()
     Path("a.tsv").write_bytes(_tsv(pairs).replace(b"\n", end))
     Path("a.gz").write_bytes(gzip.compress(_tsv(pairs)))
@@ -111,41 +100,41 @@ def test_the_same_text_gives_the_same_corpus_from_any_container(prepare: Prepare
     raw = pa.array([each.encode() for each in target])
     pq.write_table(pa.table({"n": range(60), "en": pa.array(source).dictionary_encode(), "it": raw}), "flat.parquet")
     digests = {
-        prepare(file, "--out", f"{file}.parquet", "--json").report["digest"]
+        report_of(file, "--out", f"{file}.parquet")["digest"]
         for file in ("a.tsv", "a.gz", "books.parquet", "flat.parquet")
     }
     assert len(digests) == 1
 
 
-def test_rows_of_parquet_that_hold_nothing_are_counted(prepare: Prepare) -> None:
+def test_rows_of_parquet_that_hold_nothing_are_counted() -> None:
     structs = [{"en": first, "it": second} for first, second in _many()]
     pq.write_table(pa.table({"translation": [*structs, None, {"en": "x", "it": None}]}), "books.parquet")
-    report = prepare("books.parquet", "--out", "c.parquet", "--json").report
+    report = report_of("books.parquet", "--out", "c.parquet")
     assert (report["rows"], report["kept"], report["dropped"]["empty_side"]) == (62, 60, 2)
 
     column = pa.array([*(first.encode() for first, _ in _many()), b"\xff"])
     pq.write_table(pa.table({"en": column, "it": column}), "flat.parquet")
-    report = prepare("flat.parquet", "--out", "d.parquet", "--json").report
+    report = report_of("flat.parquet", "--out", "d.parquet")
     assert (report["rows"], report["kept"], report["dropped"]["not_utf8"]) == (61, 60, 1)
 
 
-def test_columns_are_chosen_by_name(prepare: Prepare) -> None:
+def test_columns_are_chosen_by_name() -> None:
     Path("a.tsv").write_bytes(_tsv(_many()))
-    report = prepare("a.tsv", "--out", "c.parquet", "--source", "ita", "--json").report
+    report = report_of("a.tsv", "--out", "c.parquet", "--source", "ita")
     assert (report["origin"]["source"], report["origin"]["target"]) == ("ita", "eng")
     assert "il" in read_corpus("c.parquet").source.words
 
 
-def test_neither_a_byte_order_mark_nor_a_line_end_is_part_of_a_name(prepare: Prepare) -> None:
+def test_neither_a_byte_order_mark_nor_a_line_end_is_part_of_a_name() -> None:
     Path("a.tsv").write_bytes(
         b"\xef\xbb\xbf" + _tsv(_many()).replace(b"\tx\n", b"\r\n").replace(b"\tsource\n", b"\r\n")
     )
-    report = prepare("a.tsv", "--out", "c.parquet", "--source", "eng", "--target", "ita", "--json").report
+    report = report_of("a.tsv", "--out", "c.parquet", "--source", "eng", "--target", "ita")
     assert (report["origin"]["source"], report["origin"]["target"]) == ("eng", "ita")
     assert (report["rows"], report["kept"]) == (60, 60)
 
 
-def test_a_source_sentence_is_in_one_part_wherever_its_rows_are(prepare: Prepare) -> None:
+def test_a_source_sentence_is_in_one_part_wherever_its_rows_are() -> None:
     sources = [" ".join(f"{number:03}") for number in range(300)]
     pairs = [(f"No {source}", f"{kind} {source}") for source in sources for kind in ("una", "due", "tre")]
     pairs += [(f"NO   {source}", f"quattro {source}") for source in sources]
@@ -165,12 +154,12 @@ def test_a_source_sentence_is_in_one_part_wherever_its_rows_are(prepare: Prepare
     assert _part_of(read_corpus("a.parquet")) != parts
 
 
-def test_words_are_numbered_by_falling_frequency_in_the_training_part_alone(prepare: Prepare) -> None:
+def test_words_are_numbered_by_falling_frequency_in_the_training_part_alone() -> None:
     rng = np.random.default_rng(0)
     words = [f"w{number}" for number in range(300)]
     pairs = [(" ".join(words[w] for w in rng.zipf(1.3, 5) % 300), f"riga {row}") for row in range(400)]
     Path("a.tsv").write_bytes(_tsv(pairs))
-    report = prepare("a.tsv", "--out", "a.parquet", "--min-frequency", "3", "--json").report
+    report = report_of("a.tsv", "--out", "a.parquet", "--min-frequency", "3")
     side = (corpus := read_corpus("a.parquet")).source
     text = {part: " ".join(np.array(_sentences(side))[corpus.part == part]).split() for part in (TRAIN, VALID, TEST)}
     counts = {word: text[TRAIN].count(word) for word in side.words[len(SPECIALS) :]}
@@ -185,7 +174,7 @@ def test_words_are_numbered_by_falling_frequency_in_the_training_part_alone(prep
     assert report["words"]["source"] == len(side.words)
 
 
-def test_text_is_normalized_and_markers_in_it_are_text(prepare: Prepare) -> None:
+def test_text_is_normalized_and_markers_in_it_are_text() -> None:
     odd = ("E\u0301 <eos> <pad>, don't ...", "È [red]Ciao")
     Path("a.tsv").write_bytes(_tsv([*_many(), odd]))
     for flag, source, target in (("--lowercase", "é", "è [ red ] ciao"), ("--no-lowercase", "É", "È [ red ] Ciao")):
@@ -197,13 +186,13 @@ def test_text_is_normalized_and_markers_in_it_are_text(prepare: Prepare) -> None
         assert _sentences(corpus.target)[-1] == target
 
 
-def test_the_report_is_printed_with_the_next_command(prepare: Prepare) -> None:
+def test_the_report_is_printed_with_the_next_command() -> None:
     Path("a.tsv").write_bytes(_tsv(_many()).replace(b"ita", b"[b]ita", 1))
     ended = prepare("a.tsv", "--out", "a corpus.parquet")
     assert (ended.code, ended.out) == (0, "")
     assert "[b]ita" in ended.err
     assert "attnsweep run head_roles --set corpus='a corpus.parquet'" in ended.err
-    printed = prepare("a.tsv", "--out", "a corpus.parquet", "--json").report
+    printed = report_of("a.tsv", "--out", "a corpus.parquet")
     metadata = pq.read_schema("a corpus.parquet").metadata
     assert json.loads(metadata[b"report"])["pairs"] == printed["pairs"]
     assert json.loads(metadata[b"origin"])["file"] == "a.tsv"
@@ -211,115 +200,74 @@ def test_the_report_is_printed_with_the_next_command(prepare: Prepare) -> None:
 
 
 ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), or Parquet"
+PAIRS = _tsv(_many())
+UNUSABLE = "none of which can be used"
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "flags", "message"),
+    ("file", "content", "message"),
     [
-        ("no.tsv", None, [], f"FILE: got 'no.tsv', {ACCEPTED}; check the path (No such file or directory)"),
-        (".", None, [], f"FILE: got '.', {ACCEPTED}; check the path (Is a directory)"),
-        (
-            "a.gz",
-            gzip.compress(_tsv(_many()), mtime=0)[:-20],
-            [],
-            f"FILE: got 'a.gz', {ACCEPTED}; check the path (Compressed",
-        ),
-        ("a.parquet", b"PAR1 and no more", [], f"FILE: got 'a.parquet', {ACCEPTED}; check the path (Parquet magic"),
-        (
-            "a.tsv",
-            b"\xe0\tb\nx\ty\n",
-            [],
-            f"FILE: got 'a.tsv', {ACCEPTED}; save the file in UTF-8 (the error in its header line",
-        ),
-        (
-            "a.csv",
-            b"a,b\nx,y\n",
-            [],
-            f"FILE: got \"the file a.csv, whose text columns are 'a,b'\", {ACCEPTED} with two columns of text;",
-        ),
+        ("no.tsv", None, f"FILE: got 'no.tsv', {ACCEPTED}; check the path (No such file or directory)"),
+        (".", None, f"FILE: got '.', {ACCEPTED}; check the path (Is a directory)"),
+        ("a.gz", gzip.compress(PAIRS, mtime=0)[:-20], f"FILE: got 'a.gz', {ACCEPTED}; check the path (Compressed"),
+        ("a.parquet", b"PAR1 and no more", f"FILE: got 'a.parquet', {ACCEPTED}; check the path (Parquet magic"),
+        ("a.tsv", b"\xe0\tb\nx\ty\n", f"FILE: got 'a.tsv', {ACCEPTED}; save the file in UTF-8 (the error in its head"),
+        ("a.csv", b"a,b\nx,y\n", "FILE: got \"the file a.csv, whose text columns are 'a,b'\", expected parallel"),
         (
             "empty",
             b"",
-            [],
             f"FILE: got \"the file empty, whose text columns are ''\", {ACCEPTED} with two columns of text;",
         ),
+        ("a.tsv", b"a\tb\nx\n\n", f"FILE: got 'a file of 2 rows, {UNUSABLE} (wrong number of fields 2)'"),
+        ("a.tsv", b"a\tb", f"FILE: got 'a file of 0 rows, {UNUSABLE}', expected pairs of sentences"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(file: str, content: bytes | None, message: str) -> None:
+    _is_refused(file, content, [], message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--longest", "1"], f"FILE: got 'a file of 60 rows, {UNUSABLE} (too long 60)'"),
+        (["--source", "deu"], "--source: got 'deu', expected the name of a column, out of eng, "),
+        (["--source", "ita", "--target", "ita"], "--target: got 'ita', expected another column than that of --source"),
+        (["--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
+        (["--held-out", "nan"], "--held-out: got nan, expected a share between 0 and 1"),
         (
-            "a.tsv",
-            b"a\tb\nx\n\n",
-            [],
-            "FILE: got 'a file of 2 rows, none of which can be used (wrong number of fields 2)'",
-        ),
-        ("a.tsv", b"a\tb", [], "FILE: got 'a file of 0 rows, none of which can be used', expected pairs of sentences"),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--longest", "1"],
-            "FILE: got 'a file of 60 rows, none of which can be used (too long 60)'",
-        ),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--source", "deu"],
-            "--source: got 'deu', expected the name of a column, out of eng, ",
-        ),
-        ("a.tsv", b"a\ta\tb\n", ["--target", "a"], "--target: got 'a', expected the name of a column, out of a, a, b;"),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--source", "ita", "--target", "ita"],
-            "--target: got 'ita', expected another column than that of --source",
-        ),
-        ("a.tsv", _tsv(_many()), ["--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
-        ("a.tsv", _tsv(_many()), ["--held-out", "nan"], "--held-out: got nan, expected a share between 0 and 1"),
-        (
-            "a.tsv",
-            _tsv(_many()),
             ["--held-out", "1e-9"],
             "--held-out: got 1e-09, expected a share that leaves sentence pairs in every part,"
             " unlike this one, which gives train 60, valid 0, test 0;",
         ),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--min-frequency", "61"],
-            "--min-frequency: got 61, expected a frequency that at least one word",
-        ),
-        ("a.tsv", _tsv(_many()), ["--min-frequency", "0"], "Invalid value for '--min-frequency'"),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--out", "a.tsv"],
-            "--out: got 'a.tsv', expected the path of a new file, or of a prepared corpus",
-        ),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--out", "no/c.parquet"],
-            "--out: got 'no/c.parquet', expected a file that can be written; choose another path (the folder",
-        ),
-        (
-            "a.tsv",
-            _tsv(_many()),
-            ["--out", "."],
-            "--out: got '.', expected a file that can be written; choose another path (",
-        ),
-        ("a.tsv", _tsv(_many()), ["--out", "/proc/c"], "--out: got '/proc/c', expected a file"),
+        (["--min-frequency", "61"], "--min-frequency: got 61, expected a frequency that at least one word"),
+        (["--min-frequency", "0"], "Invalid value for '--min-frequency'"),
+        (["--out", "a.tsv"], "--out: got 'a.tsv', expected the path of a new file, or of a prepared corpus"),
+        (["--out", "no/c"], "--out: got 'no/c', expected a file that can be written; choose another path (the folder"),
+        (["--out", "."], "--out: got '.', expected a file that can be written; choose another path ("),
+        (["--out", "/proc/c"], "--out: got '/proc/c', expected a file"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(
-    file: str, content: bytes | None, flags: list[str], message: str, prepare: Prepare, tmp_path: Path
-) -> None:
+def test_a_mistake_in_an_option_is_one_line(flags: list[str], message: str) -> None:
+    _is_refused("a.tsv", PAIRS, flags, message)
+
+
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    _is_refused(
+        "a.tsv", b"a\ta\tb\n", ["--target", "a"], "--target: got 'a', expected the name of a column, out of a, a,"
+    )
+
+
+def _is_refused(file: str, content: bytes | None, flags: list[str], message: str) -> None:
     if content is not None:
         Path(file).write_bytes(content)
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path: path.read_bytes() for path in Path().iterdir()}
     ended = prepare(file, "--out", "c.parquet", *flags)
-    assert (ended.code, ended.out) == (2, "")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert ended.err.startswith(f"attnsweep: {message}")
-    assert ended.err.count("\n") == 1
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
-def test_a_prepared_corpus_is_no_raw_text_and_may_be_replaced(prepare: Prepare) -> None:
+def test_a_prepared_corpus_is_no_raw_text_and_may_be_replaced() -> None:
     Path("a.tsv").write_bytes(_tsv(_many()))
     assert prepare("a.tsv", "--out", "c.parquet").code == 0
     first = read_corpus("c.parquet").digest
@@ -330,9 +278,7 @@ def test_a_prepared_corpus_is_no_raw_text_and_may_be_replaced(prepare: Prepare) 
     assert read_corpus("c.parquet").digest != first
 
 
-def test_a_write_that_fails_leaves_the_corpus_that_was_there(
-    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_corpus_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.tsv").write_bytes(_tsv(_many()))
     assert prepare("a.tsv", "--out", "c.parquet").code == 0
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -358,11 +304,11 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
 @pytest.mark.scale
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_pairs"), [("eng-ita", 18031), ("eng-vie", 2339)])
-def test_tatoeba(name: str, n_pairs: int, prepare: Prepare) -> None:
+def test_tatoeba(name: str, n_pairs: int) -> None:
     file = DATA / f"{name}.tsv.gz"
     if not file.is_file():
         pytest.skip(f"the sentences of Tatoeba are not here ({file})")
-    report = prepare(str(file), "--out", "c.parquet", "--json").report
+    report = report_of(str(file), "--out", "c.parquet")
     assert (report["rows"], report["kept"]) == (n_pairs, n_pairs)
     corpus = read_corpus("c.parquet")
     assert corpus.digest == report["digest"]
@@ -372,3 +318,83 @@ def test_tatoeba(name: str, n_pairs: int, prepare: Prepare) -> None:
     known = ~(corpus.source.tokens == UNK).any(axis=1)
     assert not any(tuple(tokens) in seen for tokens in corpus.source.tokens[(corpus.part != TRAIN) & known])
     assert all(0 < share < 0.2 for part in ("valid", "test") for share in report["unknown_share"][part].values())
+
+
+def test_every_row_of_a_text_is_kept_or_counted() -> None:
+    bad = [b"\xff", "a\ufffd".encode(), b"bell\x07", b"", b" ", LINES[0].encode(), b"x" * 61]
+    Path("a.txt").write_bytes(b"\n".join([*(line.encode() for line in LINES), *bad]))
+    ended = prepare_text("a.txt", "--out", "t.parquet", "--unit", "characters", "--longest", "60")
+    report = ended.json
+    assert report["dropped"] == {
+        "wrong_number_of_fields": 0,
+        "not_utf8": 1,
+        "not_text": 2,
+        "empty": 2,
+        "too_long": 1,
+        "duplicate": 1,
+    }
+    assert (report["kept"], report["rows"]) == (40, 47)
+    text = read_text("t.parquet")
+    assert report["digest"] == text.digest
+    assert report["tokens"] == {"train": len(text.train), "held_out": len(text.held_out)}
+    assert (text.train == END).sum() + (text.held_out == END).sum() == 40
+    # Rare characters of the training part are unknown.
+    assert (text.words[0], text.words[1], " " in text.words, "L" in text.words) == ("<end>", "<unk>", True, False)
+    assert f"next     {report['next']}" in ended.err
+
+
+@pytest.mark.slow
+def test_any_container_gives_the_same_text() -> None:
+    Path("a.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode())
+    Path("a.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
+    Path("a.tsv").write_text("n\ttext\n" + "".join(f"{n}\t{line}\n" for n, line in enumerate(LINES)) + "one\n")
+    pq.write_table(pa.table({"n": range(40), "text": LINES}), "a.parquet")
+    files = [("a.txt",), ("a.gz",), ("a.tsv", "--column", "text"), ("a.parquet",)]
+    reports = [prepare_text(*file, "--out", f"{n}.parquet", "--unit", "words").json for n, file in enumerate(files)]
+    assert len({report["digest"] for report in reports}) == 1
+    assert [report["dropped"]["wrong_number_of_fields"] for report in reports] == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--unit", "words", "--source", "a"],
+            "--source: got 'a', expected no option --source with --unit; give --column",
+        ),
+        (["--column", "a"], "--column: got 'a', expected no option --column without --unit"),
+        (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of a text column, out of"),
+        (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
+        (
+            ["--unit", "words", "--held-out", "1e-9"],
+            "--held-out: got 1e-09, expected a share that leaves some of the 40",
+        ),
+        (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
+    ],
+)
+def test_mistakes_are_named_and_nothing_is_written(arguments: list[str], message: str) -> None:
+    Path("a.txt").write_text("\n".join(LINES))
+    ended = prepare_text("a.txt", "--out", "t.parquet", *arguments)
+    assert (ended.code, message in " ".join(ended.err.split())) == (2, True)
+    assert not Path("t.parquet").exists()
+
+
+def test_only_a_prepared_text_is_replaced() -> None:
+    Path("a.txt").write_text("\n".join(LINES))
+    assert prepare_text("a.txt", "--out", "t.parquet", "--unit", "words").code == 0
+    assert prepare_text("a.txt", "--out", "t.parquet", "--unit", "characters").code == 0
+    ended = prepare_text("a.txt", "--out", "a.txt", "--unit", "words")
+    assert ended.code == 2
+    assert "expected the path of a new file, or of a prepared text that may be overwritten" in ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TATOEBA.exists(), reason="the data beside the checkout are absent")
+def test_sentences_of_tatoeba_as_a_text() -> None:
+    report = prepare_text(str(TATOEBA), "--out", "t.parquet", "--unit", "words", "--column", "eng").json
+    assert report["rows"] == 18_031 == report["kept"] + sum(report["dropped"].values())
+    assert 0.09 < report["tokens"]["held_out"] / sum(report["tokens"].values()) < 0.11
+    text = read_text("t.parquet")
+    assert report["unknown_share"]["train"] == pytest.approx(
+        (text.train == TEXT_UNK).sum() / (text.train != END).sum(), rel=1e-12
+    )

@@ -1,19 +1,18 @@
 """`attnsweep score-heads`: its scores of planted heads, and its refusals of files."""
 
-import json
 import pickle
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from attnsweep.orchestrator import cli
 from attnsweep.workloads.diagnostics.matrices import score_matrices
 from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import distances_to_blocks
 from attnsweep.workloads.errors import SpecError, UserError
+from tests.orchestrator.command import run
 
 N = 12
 
@@ -27,15 +26,9 @@ def _planted() -> np.ndarray:
     return np.stack([np.eye(N), previous, blocks, np.full((N, N), 1 / N)]).astype(np.float32)
 
 
-def _run(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "score-heads", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    code = ended.value.code
-    return (code if isinstance(code, int) else 0), captured.out, captured.err
+def _scored(*arguments: object) -> list[dict[str, Any]]:
+    heads: list[dict[str, Any]] = run("score-heads", *arguments, "--json").json["heads"]
+    return heads
 
 
 @pytest.fixture
@@ -44,10 +37,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "heads.npy"
 
 
-def test_planted_heads_as_json(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _run([str(file), "--json"], monkeypatch, capsys)
-    assert code == 0
-    content = json.loads(out)
+def test_planted_heads_as_json(file: Path) -> None:
+    content = run("score-heads", file, "--json").json
     assert content["not_measured"] == ["duplicate_token", "induction", "rare_token", "syntactic"]
     identity, previous, blocks, uniform = content["heads"]
     assert [each["positional"] for each in content["heads"]] == [True, True, False, False]
@@ -62,25 +53,20 @@ def test_planted_heads_as_json(file: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert uniform["sigma_1_z"] is None
 
 
-def test_a_window_and_a_number_of_blocks_are_taken_as_given(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, out, _ = _run([str(file), "--json", "--window", "3", "--num-pos", "1"], monkeypatch, capsys)
-    for head in json.loads(out)["heads"]:
+def test_a_window_and_a_number_of_blocks_are_taken_as_given(file: Path) -> None:
+    for head in _scored(file, "--window", "3", "--num-pos", "1"):
         assert (head["window"], head["num_pos"], len(head["blocks"])) == (3, 1, 1)
         assert head["sigma_2"] == head["sigma_2_by_window"][3]
 
 
-def test_the_table_has_a_row_per_head(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = _run([str(file)], monkeypatch, capsys)
-    assert (code, err) == (0, "")
-    rows = [line.split() for line in out.splitlines()]
+def test_the_table_has_a_row_per_head(file: Path) -> None:
+    ended = run("score-heads", file)
+    assert (ended.code, ended.err) == (0, "")
+    rows = [line.split() for line in ended.out.splitlines()]
     assert [row[:3] for row in rows if row and row[0].isdigit()] == [
         ["0", "positional", "0"], ["1", "positional", "-1"], ["2", "?", "0"], ["3", "?", "-"]
     ]  # fmt: skip
-    assert "Not measured, for want of tokens: duplicate_token, induction, rare_token, syntactic." in out
+    assert "Not measured, for want of tokens: duplicate_token, induction, rare_token, syntactic." in ended.out
 
 
 class _Planted:
@@ -107,44 +93,29 @@ class _Planted:
     ],
 )  # fmt: skip
 def test_a_file_that_is_none_is_one_line(
-    content: bytes | np.ndarray | None,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    content: bytes | np.ndarray | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if isinstance(content, bytes):
         Path("heads.npy").write_bytes(content)
     elif content is not None:
         np.save("heads.npy", content, allow_pickle=True)
-    code, out, err = _run(["heads.npy"], monkeypatch, capsys)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"attnsweep: {message}")
-    assert err.count("\n") == 1
+    ended = run("score-heads", "heads.npy")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert ended.err.startswith(f"attnsweep: {message}")
     assert not Path("executed").exists()
 
 
-def test_blocks_that_do_not_fit(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = _run([str(file), "--window", "5", "--num-pos", "3"], monkeypatch, capsys)
-    assert (code, err) == (
-        2,
-        (
-            "attnsweep: num_pos: got 3, expected a number of blocks from 0 to 2, which is the number of"
-            " tokens // window; lower num_pos, or lower window=5\n"
-        ),
-    )
+def test_blocks_that_do_not_fit(file: Path) -> None:
+    ended = run("score-heads", file, "--window", "5", "--num-pos", "3")
+    expected = "a number of blocks from 0 to 2, which is the number of tokens // window"
+    assert ended.code == 2
+    assert ended.err == f"attnsweep: num_pos: got 3, expected {expected}; lower num_pos, or lower window=5\n"
 
 
-def test_any_byte_order_and_precision_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_byte_order_and_precision_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "heads.npy", np.eye(3, dtype=">f4")[None])
-    code, out, _ = _run([str(tmp_path / "heads.npy"), "--json"], monkeypatch, capsys)
-    assert code == 0
-    assert json.loads(out)["heads"][0]["sigma_1"] == 0
+    assert _scored(tmp_path / "heads.npy")[0]["sigma_1"] == 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -191,14 +162,10 @@ def _sparse() -> np.ndarray:
     return np.stack([band, blocks])
 
 
-def test_free_entries_take_what_the_families_do_not_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_free_entries_take_what_the_families_do_not_have(tmp_path: Path) -> None:
     np.save(tmp_path / "heads.npy", _sparse() / 0.9)
-    given = [str(tmp_path / "heads.npy"), "--any-row-sum", "--window", "4", "--num-pos", "2"]
-    code, out, _ = _run([*given, "--free-entries", "2", "--json"], monkeypatch, capsys)
-    assert code == 0
-    band, blocks = json.loads(out)["heads"]
+    given = (tmp_path / "heads.npy", "--any-row-sum", "--window", "4", "--num-pos", "2")
+    band, blocks = _scored(*given, "--free-entries", "2")
     dropout = N * (1 / 0.9 - 1)  # What rows of sum 1/0.9 are away from any that sum to 1.
     assert band["sigma_2"] == pytest.approx(dropout + 4)
     assert band["sigma_2_plus_e"] == pytest.approx(dropout)
@@ -206,10 +173,8 @@ def test_free_entries_take_what_the_families_do_not_have(
     assert blocks["sigma_3_any_column_plus_e"] == pytest.approx(dropout)
     assert blocks["sigma_3_plus_e"] > dropout + 1
     assert blocks["sigma_1_plus_e"] == pytest.approx(blocks["sigma_1"] - 4)
-    _, out, _ = _run([*given, "--free-entries", "2"], monkeypatch, capsys)
-    assert "S3 any+E" in out
-    _, out, _ = _run([*given, "--json"], monkeypatch, capsys)
-    assert "sigma_2_plus_e" not in json.loads(out)["heads"][0]
+    assert "S3 any+E" in run("score-heads", *given, "--free-entries", "2").out
+    assert "sigma_2_plus_e" not in _scored(*given)[0]
 
 
 def test_free_entries_that_do_not_fit() -> None:

@@ -16,13 +16,7 @@ from mlflow.entities import Metric
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
-from attnsweep.orchestrator.tracking.content import (
-    MOST_RUNS,
-    TrialContent,
-    TrialValues,
-    short_number,
-    trial_contents,
-)
+from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.follow import Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore

@@ -8,7 +8,7 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.learning_curves import mark_endings
 from attnsweep.orchestrator.ledger.views import IS_JUDGED
-from attnsweep.orchestrator.report.explorer.points import text
+from attnsweep.orchestrator.report.templating import short_text
 
 PER_ENDING = 24
 _MOST_REPLICATES = 8
@@ -18,7 +18,7 @@ LOT = (
     f"up to {PER_ENDING} trainings of each outcome whose loss still fell at the end and up to {PER_ENDING} whose loss"
     " did not, chosen by the MD5 of their training_id"
 )
-RULE = (
+SAMPLING_RULE = (
     f"{LOT}, and up to {_MOST_REPLICATES} of each extreme trial; each curve has up to {_MOST_PROBES} probes, spread"
     " evenly, with the last one"
 )
@@ -66,10 +66,10 @@ class Sample:
     roles: tuple[tuple[int, tuple[str, ...]], ...]
 
     def as_json(self) -> dict[str, Any]:
-        roles = [[layer, [text(role) for role in roles_of_heads]] for layer, roles_of_heads in self.roles]
+        roles = [[layer, [short_text(role) for role in roles_of_heads]] for layer, roles_of_heads in self.roles]
         curve = [[step, float(f"{value:.5g}")] for step, value in self.curve]
         return {
-            **{"trial": self.trial, "replicate": self.replicate, "outcome": text(self.outcome)},
+            **{"trial": self.trial, "replicate": self.replicate, "outcome": short_text(self.outcome)},
             **{"motion": self.motion, "by_lot": self.is_by_lot},
             **{"curve": curve, "roles": roles},
         }

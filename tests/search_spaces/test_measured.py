@@ -1,0 +1,164 @@
+"""Objectives and constraints: their values are finite, how they are written, and which samplers take them."""
+
+import json
+import math
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnsweep import Float, LossQuantile, MedianPruner, OnsetQuantile, Rate, StuckRate, Sweep
+from attnsweep.search_spaces.measured import NEVER, WORST_LOSS, objective_value, read_constraints
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.search_spaces.yaml_text import read_yaml
+from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from attnsweep.workloads.errors import SpecError
+
+TWO = (Rate("solved"), LossQuantile(quantile=0.9))
+SUPPORTED = (
+    "expected a sampler that supports several objectives and constraints: tpe, nsga2, random, qmc, grid;"
+    " use sampler=tpe"
+)
+
+
+def sweep(**changes: Any) -> Sweep:
+    space = {"n_steps": 8, "init_sigma": Float(1e-4, 1.0, log=True)}
+    plain: dict[str, Any] = {"name": "s", "workload": "category_pairs", "space": space, "trials": 8}
+    return Sweep(**plain | changes)
+
+
+def test_they_are_written_and_read_back() -> None:
+    spec = sweep(objective=list(TWO), constraints=["stuck_rate <= 0.1"])
+    assert spec.objectives == TWO
+    assert Sweep.from_json(spec.to_json()) == spec
+    assert Sweep.from_json(json.dumps(read_yaml(spec.to_yaml()))) == spec
+    assert sweep(constraints="stuck_rate <= 0.1").constraints == spec.constraints
+    assert sweep(objective=["stuck_rate", {"kind": "rate", "outcome": "solved"}]).objectives == (StuckRate(), TWO[0])
+
+
+def test_a_sweep_with_one_objective_has_the_sha256_of_earlier_versions() -> None:
+    spec = sweep(objective=Rate("solved"))
+    assert sweep(objective=[Rate("solved")]) == spec
+    assert "constraints" not in spec.to_json()
+    assert json.loads(spec.to_json())["objective"] == {"kind": "rate", "outcome": "solved", "direction": "maximize"}
+
+
+def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_wrong_side() -> None:
+    most, least, loss = read_constraints(("stuck_rate <= 0.25", "solved_rate >= 0.5", "loss_quantile <= 1e-2"))
+    assert (most.excess(0.25), most.excess(0.5), least.excess(0.5), least.excess(0.25)) == (0.0, 0.25, 0.0, 0.25)
+    assert most.measured == StuckRate(direction="minimize")
+    assert least.measured == Rate("solved", direction="maximize")
+    assert (loss.measured, loss.bound) == (LossQuantile(), 0.01)
+    assert read_constraints(["solved_onset <= 500"])[0].measured == OnsetQuantile("solved")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": []}, "objective: got (), expected at least one value; give one, or leave it out"),
+        ({"objective": ["stuck_rate", "stuck"]}, "objective.1: got {'kind': 'stuck'}, expected a value, or one of the"),
+        (
+            {"objective": ["stuck_rate", "stuck_rate"]},
+            "objective: got 'the objective stuck_rate, given twice', expected each objective once; remove",
+        ),
+        (
+            {"objective": [*TWO, Rate("solve")]},
+            "objective.outcome: got 'solve', expected an outcome of the workload: s",
+        ),
+        (
+            {"objective": OnsetQuantile("stuck")},
+            "objective.outcome: got 'stuck', expected an outcome of the workload: s",
+        ),
+        ({"constraints": ["stuck_rate < 0.1"]}, "constraints: got 'stuck_rate < 0.1', expected texts such as"),
+        ({"constraints": ["stuck <= 0.1"]}, "constraints: got 'stuck <= 0.1', expected texts such as"),
+        ({"constraints": ["solved_onset >= 5"]}, "constraints: got 'solved_onset >= 5', expected texts such as"),
+        (
+            {"constraints": ["solve_rate >= 0.1"]},
+            "constraints: got 'solve', expected an outcome of the workload: solved",
+        ),
+        ({"constraints": ["stuck_rate <= 1"] * 2}, "constraints: got 'stuck_rate <= 1', expected each constraint once"),
+        ({"constraints": 0.1}, "constraints: got 0.1, expected a valid tuple"),
+        (
+            {"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True},
+            "pruner: got 'the pruner median with the objective onset of solved', expected an objective whose value is",
+        ),
+        (
+            {"objective": TWO, "sampler": "cmaes"},
+            f"sampler: got 'the sampler cmaes with several objectives', {SUPPORTED}, or name one objective",
+        ),
+        (
+            {"constraints": "stuck_rate <= 0.1", "sampler": "boundary"},
+            f"sampler: got 'the sampler boundary with constraints', {SUPPORTED}, or drop the constraints",
+        ),
+        (
+            {"objective": TWO, "pruner": MedianPruner(), "prune_anyway": True},
+            "pruner: got 'the pruner median with several objectives', expected a sweep without a pruner, because"
+            " pruners compare trials by a single objective; remove the pruner, or name one objective",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        check_sweep(sweep(**changes), CategoryPairsParameters)
+    assert str(raised.value).startswith(message)
+
+
+losses = st.none() | st.floats(0, allow_nan=False)
+trainings = st.lists(
+    st.tuples(st.sampled_from(["solved", "runaway", "diverged"]), st.booleans(), losses), min_size=1, max_size=30
+)
+
+
+@given(trainings, st.floats(0, 1), st.sampled_from(["minimize", "maximize"]))
+def test_it_is_finite_and_between_the_extremes(
+    rows: list[tuple[str, bool, float | None]], quantile: float, direction: Literal["minimize", "maximize"]
+) -> None:
+    outcome, stuck, loss = zip(*rows, strict=True)
+    most_stuck = objective_value(StuckRate(direction="maximize"), outcome, stuck, loss)
+    assert most_stuck == pytest.approx(sum(stuck) / len(stuck))
+    assert most_stuck <= objective_value(StuckRate(), outcome, stuck, loss) <= 1
+    value = objective_value(LossQuantile(quantile=quantile, direction=direction), outcome, stuck, loss)
+    assert math.isfinite(value)
+    assert value in {-WORST_LOSS, WORST_LOSS} | {min(each, WORST_LOSS) for each in loss if each is not None}
+
+
+def test_a_diverged_training_counts_as_the_worst() -> None:
+    outcome = ["diverged", "solved", "solved"]
+    stuck = [False] * 3
+    assert objective_value(LossQuantile(quantile=1.0), outcome, stuck, [None, 1.0, 2.0]) == WORST_LOSS
+    assert objective_value(LossQuantile(quantile=0.5), outcome, stuck, [None, 1.0, 2.0]) == 2.0
+    assert objective_value(StuckRate(), outcome, stuck, [None, 1.0, 2.0]) == pytest.approx(1 / 3)
+    assert objective_value(StuckRate(direction="maximize"), outcome, stuck, [None, 1.0, 2.0]) == 0.0
+
+
+@pytest.mark.parametrize("reached", [None, 1e9])
+def test_a_diverged_training_counts_as_the_worst_also_where_high_losses_are_looked_for(reached: float | None) -> None:
+    loss = [reached, 1.0, 2.0]
+    for quantile, expected in ((0.0, -WORST_LOSS), (0.5, 1.0), (1.0, 2.0)):
+        objective = LossQuantile(quantile=quantile, direction="maximize")
+        assert objective_value(objective, ["diverged", "solved", "solved"], [False] * 3, loss) == expected
+
+
+def test_a_rate_counts_the_trainings_that_end_with_its_outcome() -> None:
+    outcome, stuck = ["solved", "solved", "marginal", "plateau", "diverged"], [False, False, True, False, False]
+    loss = [0.0] * 5
+
+    def value(objective: Rate) -> float:
+        return objective_value(objective, outcome, stuck, loss)
+
+    assert value(Rate("solved")) == 0.4
+    assert value(Rate("stuck")) == value(Rate("marginal")) == 0.2
+    assert value(Rate("diverged")) == 0.2
+    # Those that diverged count as the worst: so the sampler keeps away from them.
+    assert value(Rate("plateau", direction="minimize")) == 0.4
+    assert value(Rate("stuck", direction="minimize")) == objective_value(StuckRate(), outcome, stuck, loss)
+
+
+def test_an_onset_is_that_of_the_trainings_that_end_so_and_never_that_of_the_others() -> None:
+    outcome, onset = ["solved", "solved", "diverged", "plateau"], [10, 30, 5, 0]
+
+    def value(quantile: float) -> float:
+        return objective_value(OnsetQuantile("solved", quantile=quantile), outcome, [False] * 4, [0.0] * 4, onset)
+
+    assert [value(quantile) for quantile in (0.25, 0.5, 0.75)] == [10.0, 30.0, NEVER]
