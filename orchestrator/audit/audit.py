@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-import duckdb
-import pyarrow as pa
-
 from attnsweep.orchestrator.audit.check_files import (
     check_course,
     check_files,
@@ -41,7 +38,7 @@ from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.run_records import REPLAYS, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
+from attnsweep.orchestrator.tracking.content import trial_values
 from attnsweep.orchestrator.tracking.lookup import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
@@ -149,25 +146,19 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
-    def rows(
-        connection: duckdb.DuckDBPyConnection,
-    ) -> tuple[pa.Table, dict[int, TrialValues], tuple[Problem, ...]]:
-        table = connection.sql(_ROWS).to_arrow_table()
-        return table, trial_values(connection, directory), check_links(connection)
-
-    table, values, problems = Ledger(directory.place).ask(rows)
+    table, values, problems = Ledger(directory.place).ask(
+        lambda connection: (
+            connection.sql(_ROWS).to_arrow_table(),
+            trial_values(connection, directory),
+            check_links(connection),
+        )
+    )
     # The study is read again after the rows, because a running sweep may have drawn and trained further trials between
     # both reads.
     later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
     known = frozenset(trial.number for trial in later)
     books = Books(
-        directory=directory,
-        workload=workload,
-        finished=finished,
-        trials=trials,
-        known=known,
-        rows=table,
-        values=values,
+        directory=directory, workload=workload, finished=finished, trials=trials, known=known, rows=table, values=values
     )
     return books, problems
 

@@ -99,18 +99,13 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
         fix = f"finish it with: attnsweep resume {as_argument(place)}"
         raise UserError(_THIN, given=f"the unfinished sweep {place}", expected="a finished sweep", fix=fix)
     if directory.sources:
-        fix = "thin the curves of these sweeps, and merge them again"
-        raise UserError(
-            _THIN, given=f"the directory {place}, a merge of several sweeps", expected="a single sweep", fix=fix
-        )
+        given, fix = f"the merge {place} of several sweeps", "thin the curves of these sweeps, and merge them again"
+        raise UserError(_THIN, given=given, expected="a single sweep", fix=fix)
     snapshot, sizes = open_snapshot(place), place.sizes()
     for kept_every, names in snapshot.by_thinning().items():
         if every % kept_every and kept_every < every:
-            expected, fix = (
-                f"a multiple of {kept_every}: one probe in {kept_every} is left",
-                f"give {kept_every * (every // kept_every)}",
-            )
-            raise UserError(_THIN, given=every, expected=expected, fix=fix)
+            expected = f"a multiple of {kept_every}: one probe in {kept_every} is left"
+            raise UserError(_THIN, given=every, expected=expected, fix=f"give {kept_every * (every // kept_every)}")
         for name in names if kept_every < every else ():
             curves = snapshot.only([name]).dataset("curves").to_table(columns=["trial", "replicate", "metric"])
             lengths = curves.group_by(["trial", "replicate", "metric"]).aggregate([([], "count_all")])["count_all"]

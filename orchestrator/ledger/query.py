@@ -59,15 +59,12 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         statements = connection.extract_statements(sql)
         if [statement.type in _READING for statement in statements] != [True]:
             raise _refused(sql, "begin the query with SELECT or FROM, and give one query at a time")
-        return _fetched(_storable(connection.sql(sql)), sql)
+        relation = connection.sql(sql)
+        stays = [_AS_TEXT.isdisjoint(_kinds(column_type)) for column_type in relation.types]
+        return _fetched(relation if all(stays) else relation.project(_columns(relation.columns, stays)), sql)
     except (duckdb.Error, UnicodeEncodeError) as error:
         says = " ".join(str(error).split("\n\n")[0].split())
         raise _refused(sql, f"correct the query; DuckDB's error is: {says[:_SAID_CHARACTERS]}") from error
-
-
-def _storable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    kinds = [_AS_TEXT.isdisjoint(_kinds(column_type)) for column_type in relation.types]
-    return relation if all(kinds) else relation.project(_columns(relation.columns, kinds))
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
@@ -134,8 +131,9 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
 
 def _write_table(table: pa.Table, file: TextIO) -> None:
     grid = Table(box=box.SIMPLE_HEAD)
-    for field in table.schema:
-        grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)
+    for name, kind in zip(table.schema.names, table.schema.types, strict=True):
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        grid.add_column(Text(plain(name)), justify="right" if is_number else "left", no_wrap=True)
     for record in _records(table.slice(0, TABLE_ROWS)):
         grid.add_row(*(Text(plain(_cell(value))) for value in record))
     # A file or pipe has no width, so the table may be as wide as needed.
@@ -219,10 +217,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _refused(sql: str, fix: str) -> UserError:

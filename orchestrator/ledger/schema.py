@@ -31,14 +31,15 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The order of rows inside each file, by table."""
 
-TEXT = pa.dictionary(pa.int32(), pa.string())
-PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
+INT32, INT64, DOUBLE, BOOL = pa.int32(), pa.int64(), pa.float64(), pa.bool_()
+TEXT = pa.dictionary(INT32, pa.string())
+PARAMETER_TYPES = {float: DOUBLE, int: INT64, bool: BOOL, str: TEXT}
 _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
     {
         "param_": tuple(PARAMETER_TYPES.values()),
-        "level_": (pa.float64(),),
-        "event_": (pa.int32(),),
-        "score_": (pa.float64(),),
+        "level_": (DOUBLE,),
+        "event_": (INT32,),
+        "score_": (DOUBLE,),
     }
 )
 """The allowed types of columns whose names depend on the workload, by the name's prefix."""
@@ -74,35 +75,32 @@ def trainings_schema(
             _field("sweep", TEXT, "name of the sweep"),
             _field("workload", TEXT, "name of the workload"),
             _field("variant", TEXT, "variant of the workload", null="it has none"),
-            _field("trial", pa.int32(), "number of the configuration, by Optuna"),
-            _field("replicate", pa.int32(), "number of the seeded training within its trial"),
+            _field("trial", INT32, "number of the configuration, by Optuna"),
+            _field("replicate", INT32, "number of the seeded training within its trial"),
             _field("training_id", TEXT, "hash of workload, parameters and seed"),
-            _field("seed", pa.int64(), "seed of all random numbers of the training"),
+            _field("seed", INT64, "seed of all random numbers of the training"),
             *(_parameter_field(declared) for declared in parameters.declared().values()),
             _field("outcome", TEXT, "label of how the training ended", metadata=own),
             _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
-            _field("stuck", pa.bool_(), _STUCK),
+            _field("stuck", BOOL, _STUCK),
             _field("certificate", TEXT, "test applied to its stuck label", null="it was not tested"),
-            _field("certified", pa.bool_(), "whether the test confirms the label", null="it was not tested"),
-            _field("final_loss", pa.float64(), "training loss at the last probe", null=_NOT_FINITE),
+            _field("certified", BOOL, "whether the test confirms the label", null="it was not tested"),
+            _field("final_loss", DOUBLE, "training loss at the last probe", null=_NOT_FINITE),
             _field(
-                "eval_loss",
-                pa.float64(),
-                "evaluation loss at the last probe; the outcome is judged by it",
-                null=_NOT_FINITE,
+                "eval_loss", DOUBLE, "evaluation loss at the last probe; the outcome is judged by it", null=_NOT_FINITE
             ),
-            _field("loss_level", pa.float64(), "eval_loss below which a training is solved", null="not known"),
+            _field("loss_level", DOUBLE, "eval_loss below which a training is solved", null="not known"),
             *(
-                _field(f"level_{name}", pa.float64(), f"eval_loss at the reference level {name}", null="not known")
+                _field(f"level_{name}", DOUBLE, f"eval_loss at the reference level {name}", null="not known")
                 for name in level_names
             ),
-            _field("grad_norm", pa.float64(), "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
-            _field("n_steps", pa.int32(), "optimizer steps taken"),
-            _field("onset_step", pa.int32(), "step from which the outcome held", null="it failed or was pruned"),
+            _field("grad_norm", DOUBLE, "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
+            _field("n_steps", INT32, "optimizer steps taken"),
+            _field("onset_step", INT32, "step from which the outcome held", null="it failed or was pruned"),
             *(
                 _field(
                     f"event_{name}",
-                    pa.int32(),
+                    INT32,
                     f"step of the first probe at which {name} held",
                     null="it had not held by n_steps",
                 )
@@ -110,21 +108,18 @@ def trainings_schema(
             ),
             _field(
                 "predicted_escape_step",
-                pa.int32(),
+                INT32,
                 "step at which the loss falls below that of the start, by a law of the start: see docs/forecast.md",
                 null="no law is known, or it says never",
             ),
-            _field("diverged_step", pa.int32(), "first step whose loss was not finite", null="there was none"),
-            _field("pruned_step", pa.int32(), "probe at which its trial was pruned", null="it was not"),
+            _field("diverged_step", INT32, "first step whose loss was not finite", null="there was none"),
+            _field("pruned_step", INT32, "probe at which its trial was pruned", null="it was not"),
             _field(
-                "train_seconds",
-                pa.float64(),
-                "wall seconds: this training's share of its pack's time",
-                null="not measured",
+                "train_seconds", DOUBLE, "wall seconds: this training's share of its pack's time", null="not measured"
             ),
             _field("pack", TEXT, "name of the pack: the trainings that shared its program"),
-            _field("lane", pa.int32(), "its slot in the pack"),
-            _field("pack_size", pa.int32(), "trainings in the pack"),
+            _field("lane", INT32, "its slot in the pack"),
+            _field("pack_size", INT32, "trainings in the pack"),
             _field("device", TEXT, "device it was trained on", null="it reached no device"),
             _field("accelerator", TEXT, "model of the GPU", null="it was a CPU, or the training reached no device"),
             _field("host", TEXT, "machine it was trained on", null="it reached no machine"),
@@ -170,9 +165,9 @@ def curves_schema() -> pa.Schema:
     return pa.schema(
         [
             *_training_key(),
-            _field("step", pa.int32(), "optimizer steps taken when measured"),
+            _field("step", INT32, "optimizer steps taken when measured"),
             _field("metric", TEXT, "what was measured"),
-            _field("value", pa.float64(), "its value"),
+            _field("value", DOUBLE, "its value"),
         ]
     )
 
@@ -186,14 +181,11 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
     return pa.schema(
         [
             *_training_key(),
-            _field("step", pa.int32(), "optimizer steps taken when probed"),
-            _field("layer", pa.int32(), "number of the layer, from 0"),
-            _field("head", pa.int32(), "number of the head in its layer, from 0"),
+            _field("step", INT32, "optimizer steps taken when probed"),
+            _field("layer", INT32, "number of the layer, from 0"),
+            _field("head", INT32, "number of the head in its layer, from 0"),
             _field("role", TEXT, "what the head does, by the documented thresholds on its scores"),
-            *(
-                _field(f"score_{name}", pa.float64(), f"score for the role {name}", null=_NOT_FINITE)
-                for name in score_names
-            ),
+            *(_field(f"score_{name}", DOUBLE, f"score for the role {name}", null=_NOT_FINITE) for name in score_names),
         ]
     )
 
@@ -215,7 +207,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         )
     conformed = pa.table([_column(table[field.name], field) for field in schema], schema=schema)
     for field in schema:
-        if field.type == pa.float64() and not field.nullable and conformed[field.name].null_count:
+        if field.type == DOUBLE and not field.nullable and conformed[field.name].null_count:
             conformed = conformed.filter(pc.is_valid(conformed[field.name]))
     for field in schema:
         if not field.nullable and conformed[field.name].null_count:
@@ -300,8 +292,8 @@ def _parameter_field(declared: Parameter) -> pa.Field:
 def _training_key() -> list[pa.Field]:
     return [
         _field("training_id", TEXT, "the training, as in trainings"),
-        _field("trial", pa.int32(), "its trial"),
-        _field("replicate", pa.int32(), "its replicate"),
+        _field("trial", INT32, "its trial"),
+        _field("replicate", INT32, "its replicate"),
     ]
 
 
@@ -312,8 +304,8 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         values = values.cast(TEXT)
     if values.type != field.type:
         raise ValueError(f"column {field.name}: got the type {values.type}, expected the type {field.type}")
-    if values.type == pa.float64():
-        return pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
+    if values.type == DOUBLE:
+        return pc.if_else(pc.is_finite(values), values, pa.scalar(None, DOUBLE))
     return values
 
 

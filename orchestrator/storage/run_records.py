@@ -132,18 +132,14 @@ class Beacon:
         """Writes the progress, unless it was written a moment ago. Takes the arguments of `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
-            self._write(doing, packs, mlflow)
+            now = Progress(at=datetime.now(UTC), doing=doing, n_asked=n_asked, packs=tuple(packs), mlflow=mlflow)
+            PROGRESS.write_passing(self._place, now)
             # The pause begins after the write has ended, so that writes to a slow store are rare.
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:
         """Writes to the progress file that the run has ended."""
-        self._write("", ())
-
-    def _write(self, doing: str, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
-        at = datetime.now(UTC)
-        now = Progress(at=at, doing=doing, n_asked=self._n_asked, packs=tuple(packs), mlflow=mlflow)
-        PROGRESS.write_passing(self._place, now)
+        PROGRESS.write_passing(self._place, Progress(at=datetime.now(UTC), doing="", n_asked=self._n_asked, packs=()))
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:

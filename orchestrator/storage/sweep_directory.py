@@ -152,7 +152,16 @@ class SweepDirectory(SweepRecord):
             shard=shard,
             **vars(annotation or Annotation()),
         )
-        _check_readable(directory)
+        try:
+            _RECORD.parse(directory.text())
+        except ValueError as error:
+            # A record that could not be read back is refused before anything is written.
+            raise SpecError(
+                "SPEC",
+                given=directory.spec.name,
+                expected="a sweep that can be stored in a file, whose texts and paths are UTF-8",
+                fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
+            ) from error
         try:
             place.make()
             # In a sweep with shards, code and weights are stored in the shards' directories, because only shards are
@@ -310,19 +319,6 @@ def code_file(sha256: str) -> str:
 def base_file(name: str) -> str:
     """Returns the file name, within a sweep directory, of a base's weights."""
     return f"bases/{name}.json"
-
-
-def _check_readable(directory: SweepDirectory) -> None:
-    """Raises SpecError, before anything is written, if a record could not be read back."""
-    try:
-        _RECORD.parse(directory.text())
-    except ValueError as error:
-        raise SpecError(
-            "SPEC",
-            given=directory.spec.name,
-            expected="a sweep that can be stored in a file, whose texts and paths are UTF-8",
-            fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
-        ) from error
 
 
 def _taken(place: Place, subject: str = "--dir") -> UserError:

@@ -19,8 +19,6 @@ from attnsweep.workloads.user_code import UserCode, imports_of, resolved, user_c
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
-_DISTRIBUTION = "attnsweep"
-_OURS = frozenset({_DISTRIBUTION})
 _TRAINER = "attnsweep.orchestrator.training.trainer"
 """The module that trains packs and makes their rows. Its imports are all the code between a workload and the ledger."""
 
@@ -48,10 +46,7 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
         modules: The modules' names.
         known: Digests by the sha256 of a module's text, for texts that need not be parsed again.
     """
-    digests = {}
-    for name, text in _texts_here(modules).items():
-        digests[name] = (known or {}).get(_sha256(text)) or _read(text)[0]
-    return digests
+    return {name: (known or {}).get(_sha256(text)) or _read(text)[0] for name, text in _texts_here(modules).items()}
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
@@ -79,19 +74,14 @@ def _followed(scope: "_Scope") -> dict[str, str]:
         if name in visited:
             continue
         visited.add(name)
-        if (module := scope.find(name)) is None:
+        if (found := scope.find(name)) is None:
             continue
-        digests[name], imports = _read(module.source)
+        source, is_package = found
+        digests[name], imports = _read(source)
         queue += with_parents(name)
-        queue += resolved(imports, name if module.is_package else name.rpartition(".")[0])
+        queue += resolved(imports, name if is_package else name.rpartition(".")[0])
     assert _TRAINER in digests, _TRAINER
     return digests
-
-
-@dataclass(frozen=True)
-class _Module:
-    source: bytes
-    is_package: bool
 
 
 @dataclass(frozen=True)
@@ -111,18 +101,19 @@ class _Scope:
         code = user_code_of(workload)
         return cls(code.module_name if code else type(workload).__module__, code)
 
-    def find(self, name: str) -> _Module | None:
-        """Returns a module's source; `None` for a library's module, and for a name that is no module."""
+    def find(self, name: str) -> tuple[bytes, bool] | None:
+        """Returns a module's source, and whether the module is a package; `None` for a library's module, and for a name
+        that is no module."""
         if self.code is not None and name in self.code.files:
             if self.code.files[name] is None:
                 return None
-            return _Module(self.code.text_of(name).encode(), self.code.is_package(name))
+            return self.code.text_of(name).encode(), self.code.is_package(name)
         if name == self.own:
             origin = getattr(sys.modules[name], "__file__", None)
             file = Path(origin) if origin else None
         else:
             file = _file_of(name) if self._is_followed(name) else None
-        return None if file is None else _Module(file.read_bytes(), file.stem == "__init__")
+        return None if file is None else (file.read_bytes(), file.stem == "__init__")
 
     def is_installed(self, name: str) -> bool:
         """Returns whether a module belongs to an installed package, rather than being a file of the user's."""
@@ -134,10 +125,10 @@ class _Scope:
         `attnsweep`."""
         if self.code is not None and name == self.own:
             return self.code.main
-        return name.removeprefix(f"{_DISTRIBUTION}.")
+        return name.removeprefix("attnsweep.")
 
     def _is_followed(self, name: str) -> bool:
-        return name.partition(".")[0] in _OURS | {self.own.partition(".")[0]}
+        return name.partition(".")[0] in ("attnsweep", self.own.partition(".")[0])
 
 
 def _file_of(name: str) -> Path | None:

@@ -131,7 +131,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "numbers that are not finite are stored",
         "orchestrator/ledger/schema.py",
-        "return pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))",
+        "return pc.if_else(pc.is_finite(values), values, pa.scalar(None, DOUBLE))",
         "return values",
         (f"{_LEDGER}/test_ledger_schema.py",),
     ),

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -79,9 +80,28 @@ def committed_keys(root: PlaceName) -> set[Key]:
     return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
 
-def assert_holds(root: PlaceName, keys: set[Key], n_steps: int = 3) -> None:
-    """Asserts that each table has each training of `keys` once, and nothing else."""
-    ledger = Ledger(root)
-    for table, times in ((ledger.trainings(), 1), (ledger.curves(), 2 * n_steps), (ledger.heads(), 1)):
-        found = sorted(zip(table["trial"].to_pylist(), table["replicate"].to_pylist(), strict=True))
-        assert found == sorted(key for key in keys for _ in range(times))
+def keys_of(*trials: int, n_replicates: int = 2) -> set[Key]:
+    return {(trial, replicate) for trial in trials for replicate in range(n_replicates)}
+
+
+def commit(root: PlaceName, *trials: int, n_replicates: int = 2, n_steps: int = 3) -> set[Key]:
+    """Commits a pack `p<trial>` for each trial; returns its trainings."""
+    with open_writer(root) as writer:
+        for trial in trials:
+            keys = sorted(keys_of(trial, n_replicates=n_replicates))
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", keys, n_steps))
+    return keys_of(*trials, n_replicates=n_replicates)
+
+
+def held(root: PlaceName, n_steps: int = 3) -> set[Key]:
+    """The trainings of a ledger, each of which must be once in each table."""
+
+    def counts(connection: duckdb.DuckDBPyConnection) -> list[set[tuple[int, int, int]]]:
+        sql = "SELECT trial, replicate, count(*) FROM {} GROUP BY ALL"
+        return [set(connection.sql(sql.format(table)).fetchall()) for table in ("trainings", "curves", "heads")]
+
+    trainings, curves, heads = Ledger(root).ask(counts)
+    found = {(trial, replicate) for trial, replicate, _ in trainings}
+    assert trainings == heads == {(*key, 1) for key in found}
+    assert curves == {(*key, 2 * n_steps) for key in found}
+    return found

@@ -29,23 +29,16 @@ from tests.orchestrator.ledger.ledger_rows import (
     SPEC,
     TRAININGS,
     WITHOUT_HEADS,
-    assert_holds,
+    commit,
     committed_keys,
     file_of,
+    held,
+    keys_of,
     open_writer,
     pack_rows,
     training_rows,
 )
 from tests.present import present
-
-
-def _commit_packs(root: Path, n_packs: int, n_replicates: int = 1, n_steps: int = 3) -> None:
-    """Commits packs `p0`, `p1`, ..., each with the trainings of the trial of its number."""
-    with open_writer(root) as writer:
-        for trial in range(n_packs):
-            keys = [(trial, replicate) for replicate in range(n_replicates)]
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", keys, n_steps))
-
 
 numbers = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 row = st.fixed_dictionaries(
@@ -107,7 +100,7 @@ def test_any_order_of_commits_and_compactions_gives_each_row_once(
             writer = open_writer(root)
             assert writer.recovered.n_files == 0
     writer.close()
-    assert_holds(root, committed, n_steps=1)
+    assert held(root, n_steps=1) == committed
 
 
 @pytest.mark.slow
@@ -125,10 +118,10 @@ def test_files_stay_few_and_rows_are_not_rewritten_at_each_commit(
             written += pq.read_metadata(target).num_rows
 
     monkeypatch.setattr(os, "replace", counting_replace)
-    _commit_packs(tmp_path, 60, n_steps=1)
+    keys = commit(tmp_path, *range(60), n_replicates=1, n_steps=1)
     assert 30 < most <= 3 * (MAX_FRAGMENTS + 2) <= 50
     assert written < 60 * 4
-    assert_holds(tmp_path, {(trial, 0) for trial in range(60)}, n_steps=1)
+    assert held(tmp_path, n_steps=1) == keys
 
 
 def test_the_smallest_fragments_are_merged_and_large_ones_left() -> None:
@@ -153,7 +146,7 @@ def test_compact_leaves_one_sorted_file_per_table(tmp_path: Path) -> None:
         (path,) = (tmp_path / table).iterdir()
         found = list(zip(*(pq.read_table(path)[key].to_pylist() for key in keys), strict=True))
         assert found == sorted(found)
-    assert_holds(tmp_path, {(trial, replicate) for trial in range(3) for replicate in range(2)})
+    assert held(tmp_path) == keys_of(0, 1, 2)
 
 
 def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +156,11 @@ def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatc
         for number, pack in enumerate([sorted(keys)[::2], sorted(keys)[1::2]]):
             writer.commit(f"p{number}", *pack_rows(f"p{number}", pack))
     compact(tmp_path)
-    assert_holds(tmp_path, keys)
+    assert held(tmp_path) == keys
 
 
 def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> None:
-    _commit_packs(tmp_path, 1)
+    commit(tmp_path, 0, n_replicates=1)
     for table, schema in (("trainings", TRAININGS), ("curves", CURVES), ("heads", HEADS)):
         path = file_of(tmp_path, table, "p0")
         metadata = pq.read_metadata(path)
@@ -180,7 +173,7 @@ def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> None:
-    _commit_packs(tmp_path, 3)
+    commit(tmp_path, 0, 1, 2, n_replicates=1)
     if compacted:
         compact(tmp_path)
     glob = f"{tmp_path}/trainings/*.parquet"
@@ -210,7 +203,7 @@ def test_columns_that_a_newer_version_added_are_null_in_older_rows(tmp_path: Pat
 
 
 def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
-    _commit_packs(tmp_path, 3, n_replicates=2)
+    commit(tmp_path, 0, 1, 2)
     ledger = Ledger(tmp_path)
     assert ledger.trainings(filter=pc.field("trial") == 1)["replicate"].to_pylist() == [0, 1]
     curves = ledger.curves(columns=["value"], filter=(pc.field("metric") == "loss") & (pc.field("trial") == 2))
@@ -221,7 +214,7 @@ def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
 def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The listing misses both: it passed the new file's place before the file appeared, and the old files were then
     unlinked."""
-    _commit_packs(tmp_path, 3)
+    commit(tmp_path, 0, 1, 2, n_replicates=1)
 
     def overtaken(folder: LocalFolder, table: str) -> list[str]:
         del folder, table
@@ -267,7 +260,7 @@ def test_the_ledger_is_read_without_torch_and_ray() -> None:
 
 
 def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
-    _commit_packs(tmp_path, 1)
+    commit(tmp_path, 0, n_replicates=1)
     other = "f" * 64
     with pytest.raises(UserError) as refused:
         open_writer(tmp_path, spec_sha256=other)
@@ -314,7 +307,7 @@ def test_a_full_fragment_is_never_merged_again() -> None:
 def test_rows_of_all_tables_fill_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.MAX_FRAGMENTS", 1)
     monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.FULL_ROWS", 2)
-    _commit_packs(tmp_path, 3, n_steps=1)
+    commit(tmp_path, 0, 1, 2, n_replicates=1, n_steps=1)
     assert all(file.name.startswith("p") for file in (tmp_path / "trainings").glob("*.parquet"))
 
 

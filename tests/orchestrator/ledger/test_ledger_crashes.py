@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,7 @@ import pytest
 from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact
 from attnsweep.orchestrator.storage.local import LocalFolder
 from tests.orchestrator.ledger.kills import crashes, read_beside_a_writer_and_kill_it
-from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
-
-
-def commit(number: int) -> Callable[[Path], None]:
-    def act(root: Path) -> None:
-        with open_writer(root) as writer:
-            writer.commit(f"p{number}", *pack_rows(f"p{number}", keys_of(number)))
-
-    return act
-
-
-def keys_of(number: int) -> list[Key]:
-    return [(number, 0), (number, 1)]
+from tests.orchestrator.ledger.ledger_rows import Key, commit, committed_keys, held, keys_of, open_writer, pack_rows
 
 
 def naive_keys(root: Path) -> list[Key]:
@@ -33,31 +20,29 @@ def naive_keys(root: Path) -> list[Key]:
     return sorted(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
 
-def prepare(root: Path, n_packs: int) -> set[Key]:
+def prepare(root: Path, *trials: int) -> set[Key]:
     root.mkdir()
-    for number in range(n_packs):
-        commit(number)(root)
-    return {key for number in range(n_packs) for key in keys_of(number)}
+    return commit(root, *trials)
 
 
 @pytest.mark.slow
 def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
     outcomes, recovered = [], []
-    before = prepare(tmp_path / "before", 2)
+    before = prepare(tmp_path / "before", 0, 1)
     for step in range(100):
         root = shutil.copytree(tmp_path / "before", tmp_path / str(step))
-        crashed = crashes(root, commit(2), step)
+        crashed = crashes(root, lambda root: commit(root, 2), step)
         found = committed_keys(root)
-        assert found in (before, before | set(keys_of(2)))
-        assert_holds(root, found)
+        assert found in (before, before | keys_of(2))
+        assert held(root) == found
         with open_writer(root) as writer:
-            assert_holds(root, found)
+            assert held(root) == found
             assert naive_keys(root) == sorted(found)
             assert {path.suffix for path in root.glob("*/*")} == {".parquet"}
             recovered.append((writer.recovered.n_files, [name[:-32] for name in writer.recovered.uncommitted]))
         if found == before:
-            commit(2)(root)
-        assert_holds(root, before | set(keys_of(2)))
+            commit(root, 2)
+        assert held(root) == before | keys_of(2)
         outcomes.append((crashed, found == before))
         if not crashed:
             break
@@ -74,7 +59,7 @@ def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
 def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
     """A compaction crashes while it removes the files it replaced; then each later opening crashes too."""
     before = tmp_path / "before"
-    keys = prepare(before, 3)
+    keys = prepare(before, 0, 1, 2)
     first = next(
         step
         for step in range(200)
@@ -84,9 +69,9 @@ def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
     for second in range(100):
         root = shutil.copytree(before, tmp_path / str(second))
         crashed = crashes(root, compact, second)
-        assert_holds(root, keys)
+        assert held(root) == keys
         crashes(root, compact, second // 2)
-        assert_holds(root, keys)
+        assert held(root) == keys
         with open_writer(root):
             assert naive_keys(root) == sorted(keys)
         if not crashed:
@@ -97,7 +82,7 @@ def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
 def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge was killed before its removals; the next writer makes them, between a reader's listing and opening."""
     root = tmp_path / "s"
-    keys = prepare(root, 2)
+    keys = prepare(root, 0, 1)
     saved = shutil.copytree(root, tmp_path / "saved")
     compact(root)
     shutil.copytree(saved, root, dirs_exist_ok=True)
@@ -111,7 +96,7 @@ def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pyt
         return open_file(folder, table, name)
 
     monkeypatch.setattr(LocalFolder, "open_file", overtaken)
-    assert_holds(root, keys)
+    assert held(root) == keys
 
 
 def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +115,7 @@ def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypa
     with open_writer(tmp_path) as writer:
         monkeypatch.setattr(os, "fsync", fsync)
         monkeypatch.setattr(os, "replace", replace)
-        writer.commit("p0", *pack_rows("p0", keys_of(0)))
+        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     tables = ("curves", "heads", "trainings")
     assert sorted(events[:3]) == [("sync", f"{table} file") for table in tables]
     assert events[3:] == [event for table in tables for event in (("rename", table), ("sync", table))]
@@ -142,4 +127,4 @@ def test_a_reader_beside_the_writer_and_a_killed_writer(tmp_path: Path) -> None:
     with open_writer(tmp_path):
         found = len(committed_keys(tmp_path))
         assert committed <= found <= committed + 1
-        assert_holds(tmp_path, {(trial, 0) for trial in range(found)}, n_steps=1)
+        assert held(tmp_path, n_steps=1) == {(trial, 0) for trial in range(found)}

@@ -1,4 +1,4 @@
-"""SQL over a ledger: the views, forbidden queries, and output formats."""
+"""SQL over a ledger: the views, and output formats. What a query may not do: `tests/security/test_hostile_sql.py`."""
 
 import csv
 import io
@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,15 +20,7 @@ from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import TABLE_ROWS, query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.ledger_rows import (
-    HEADS,
-    WITHOUT_HEADS,
-    file_of,
-    open_writer,
-    pack_rows,
-    training_rows,
-)
-from tests.present import present
+from tests.orchestrator.ledger.ledger_rows import HEADS, WITHOUT_HEADS, commit, open_writer, pack_rows, training_rows
 
 
 @pytest.fixture
@@ -125,68 +116,12 @@ def test_curves_and_heads_join_their_trainings(ledger: Ledger) -> None:
 
 
 def test_a_connection_outlives_a_compaction(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+    commit(tmp_path, 0, 1, 2, n_replicates=1)
     with Ledger(tmp_path).connect() as connection:
         compact(tmp_path)
-        with open_writer(tmp_path) as writer:
-            writer.commit("p3", *pack_rows("p3", [(3, 0)]))
+        commit(tmp_path, 3)
         for _ in range(2):
             assert connection.sql("SELECT count(*), sum(value) FROM curves").fetchall() == [(18, 18.0)]
-
-
-HOSTILE = [
-    "SELECT * FROM read_csv('{secret}')",
-    "SELECT * FROM read_text('{secret}')",
-    "SELECT * FROM read_blob('{secret}')",
-    "SELECT * FROM sniff_csv('{secret}')",
-    "FROM '{secret}'",
-    "FROM '{root}/trainings/*.parquet'",
-    "SELECT * FROM glob('{root}/*')",
-    "SELECT * FROM parquet_metadata('{file}')",
-    "COPY trainings TO '{root}/x.csv'",
-    "COPY (SELECT 1) TO '{file}' (FORMAT parquet)",
-    "COPY trainings FROM '{secret}'",
-    "COPY (SELECT 1) TO '.tmp/x.csv'",
-    "EXPORT DATABASE '{root}/x'",
-    "IMPORT DATABASE '{root}'",
-    "ATTACH '{root}/x.db'",
-    "INSTALL httpfs",
-    "LOAD httpfs",
-    "LOAD '{root}/x.duckdb_extension'",
-    "FROM 'https://example.org/x.parquet'",
-    "SET enable_external_access = true",
-    "SET allowed_directories = ['/']",
-    "SET temp_directory = '{root}'",
-    "RESET lock_configuration",
-    "PRAGMA profiling_output = '{root}/x'",
-    "CALL enable_logging(storage = 'file', storage_path = '{root}/x')",
-    "CREATE PERSISTENT SECRET s (TYPE http)",
-    "FROM python_variable",
-    "SELECT 1; COPY trainings TO '{root}/x.csv'; SELECT 2",
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sql", HOSTILE)
-def test_a_query_reads_the_views_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
-    root = tmp_path / "sweep"
-    root.mkdir()
-    secret = tmp_path / "secret.csv"
-    secret.write_text("a,b\n1,2\n")
-    monkeypatch.chdir(tmp_path)
-    # The folder to which DuckDB would spill, and SQL could write.
-    (tmp_path / ".tmp").mkdir()
-    with open_writer(root) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    python_variable = pa.table({"a": [1]})
-    with pytest.raises(UserError):
-        query_all([Ledger(root)], sql.format(root=root, secret=secret, file=file_of(root, "trainings", "p0")))
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    assert python_variable.num_rows == 1
-    assert present(duckdb.sql("FROM python_variable")).fetchall() == [(1,)]
 
 
 def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:

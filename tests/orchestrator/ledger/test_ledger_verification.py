@@ -18,10 +18,11 @@ from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
     SPEC,
-    Key,
-    assert_holds,
+    commit,
     committed_keys,
     file_of,
+    held,
+    keys_of,
     open_writer,
     pack_rows,
 )
@@ -34,14 +35,8 @@ def root(tmp_path: Path) -> Path:
     """Three packs of two trainings."""
     path = tmp_path / "sweep"
     path.mkdir()
-    with open_writer(path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
+    commit(path, 0, 1, 2)
     return path
-
-
-def _keys(*trials: int) -> set[Key]:
-    return {(trial, replicate) for trial in trials for replicate in (0, 1)}
 
 
 def _words(root: Path) -> list[str]:
@@ -62,14 +57,9 @@ def _page(path: Path, column: int = 0) -> int:
     return int(start + chunk.total_compressed_size - 1)
 
 
-def test_a_ledger_as_it_was_written_has_no_problem(root: Path) -> None:
-    assert verify(place_of(root), SPEC) == []
-    compact(root)
-    assert verify(place_of(root), SPEC) == []
-
-
 def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
     compact(root)
+    assert verify(place_of(root), SPEC) == []
     (trainings,) = (root / "trainings").iterdir()
     assert trainings.stem == "merged-" + hashlib.sha256(trainings.read_bytes()).hexdigest()[:32]
     for table in ("curves", "heads"):
@@ -120,9 +110,9 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
                 str(each.relative_to(root / "set_aside")): each.read_bytes()
                 for each in root.glob("set_aside/*/*.parquet")
             }
-        assert_holds(root, _keys(0, 2))
+        assert held(root) == keys_of(0, 2)
         writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
-    assert_holds(root, _keys(0, 1, 2))
+    assert held(root) == keys_of(0, 1, 2)
     assert verify(place_of(root), SPEC) == []
     with open_writer(root) as writer:
         assert writer.set_aside == {}
@@ -135,13 +125,13 @@ def test_a_damaged_merge_gives_way_to_what_it_replaced_while_that_is_there(
     compact(root)
     (merged,) = (root / "curves").iterdir()
     shutil.copytree(saved, root, dirs_exist_ok=True)
-    assert committed_keys(root) == _keys(0, 1, 2)
+    assert committed_keys(root) == keys_of(0, 1, 2)
     # The compaction was killed after it had removed one file of curves.
     file_of(root, "curves", "p0").unlink()
     _flip(merged, _page(merged))
     with open_writer(root) as writer:
         assert {name.partition("-")[0] for name in writer.set_aside} == {"merged", "p0"}
-        assert_holds(root, _keys(1, 2))
+        assert held(root) == keys_of(1, 2)
 
 
 def test_damage_in_what_a_merge_has_replaced_matters_to_nobody(root: Path) -> None:
@@ -151,7 +141,7 @@ def test_damage_in_what_a_merge_has_replaced_matters_to_nobody(root: Path) -> No
     _flip(file_of(root, "trainings", "p1"), 100)
     with open_writer(root) as writer:
         assert writer.set_aside == {}
-        assert_holds(root, _keys(0, 1, 2))
+        assert held(root) == keys_of(0, 1, 2)
 
 
 def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) -> None:
@@ -168,10 +158,10 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     with open_writer(root) as writer:
         said = f"{path}: 1 trainings that other files hold too; set aside in {root}/set_aside, its 1 others run again"
         assert writer.set_aside == {path.stem: said}
-        assert_holds(root, _keys(0, 1, 2))
+        assert held(root) == keys_of(0, 1, 2)
     assert {path.parent.name for path in root.glob(f"set_aside/*/{path.name}")} == set(TABLES)
     compact(root)
-    assert_holds(root, _keys(0, 1, 2))
+    assert held(root) == keys_of(0, 1, 2)
 
 
 def test_trainings_of_another_sweep_are_no_doubles(root: Path) -> None:
@@ -190,7 +180,7 @@ def test_a_fragment_that_repeats_its_own_trainings_stays_for_the_audit(root: Pat
     with open_writer(root) as writer:
         assert writer.set_aside == {}
     compact(root)
-    assert committed_keys(root) == {*_keys(0, 1, 2), (3, 0)}
+    assert committed_keys(root) == {*keys_of(0, 1, 2), (3, 0)}
 
 
 def test_a_file_that_was_not_found_once_is_not_set_aside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +195,7 @@ def test_a_file_that_was_not_found_once_is_not_set_aside(root: Path, monkeypatch
     monkeypatch.setattr(pa, "OSFile", found_later)
     with open_writer(root) as writer:
         assert writer.set_aside == {}
-        assert_holds(root, _keys(0, 1, 2))
+        assert held(root) == keys_of(0, 1, 2)
 
 
 def test_setting_aside_that_a_crash_cut_short_is_ended_by_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,11 +249,11 @@ def test_a_ledger_of_before_digests_were_kept_is_read_and_goes_on(root: Path) ->
     with open_writer(root) as writer:
         assert writer.set_aside == {}
         writer.commit("p3", *pack_rows("p3", [(3, 0), (3, 1)]))
-    assert_holds(root, _keys(0, 1, 2, 3))
+    assert held(root) == keys_of(0, 1, 2, 3)
     file_of(root, "curves", "p1").write_bytes(b"torn")
     with open_writer(root) as writer:
         assert list(writer.set_aside) == ["p1-0123abcd"]
-    assert_holds(root, _keys(0, 2, 3))
+    assert held(root) == keys_of(0, 2, 3)
 
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

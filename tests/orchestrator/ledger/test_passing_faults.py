@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.ledger_rows import SPEC, assert_holds, file_of, open_writer, pack_rows
+from tests.orchestrator.ledger.ledger_rows import SPEC, commit, file_of, held, keys_of, open_writer
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import may_open
 
@@ -30,16 +30,14 @@ EIO = os.strerror(errno.EIO)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three packs of one training."""
+    """Three packs of two trainings."""
     path = tmp_path / "sweep"
     SweepDirectory.create(path, small_sweep("s"), {})
-    with open_writer(path) as writer:
-        for trial in range(3):
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+    commit(path, 0, 1, 2)
     return path
 
 
-KEYS = {(trial, 0) for trial in range(3)}
+KEYS = keys_of(0, 1, 2)
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def test_a_fragment_that_fails_to_be_read_stops_a_writer_and_an_audit_and_stays(
             )
     with open_writer(root) as writer:
         assert writer.set_aside == {}
-    assert_holds(root, KEYS)
+    assert held(root) == KEYS
 
 
 def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path) -> None:
@@ -93,7 +91,7 @@ def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path)
             assert str(root) in said
             assert files_of(root) == files
         assert n_files > 2, name
-    assert_holds(root, KEYS)
+    assert held(root) == KEYS
 
 
 def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(root: Path) -> None:

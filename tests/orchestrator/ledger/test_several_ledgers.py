@@ -71,11 +71,6 @@ def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
     assert str(refused.value) == says
 
 
-def test_the_united_views_reach_no_file(roots: list[Path]) -> None:
-    with pytest.raises(UserError, match="SQL: got"):
-        _ask(roots, f"SELECT * FROM '{roots[0]}/trainings/*.parquet'")
-
-
 def test_on_the_command_line_the_last_argument_is_the_sql(roots: list[Path]) -> None:
     sql = "select sweep, count(*) as n from trainings group by 1 order by 1"
     for given, wanted in (

@@ -11,14 +11,14 @@ import pytest
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import disks
-from tests.orchestrator.ledger.ledger_rows import SPEC, Key, assert_holds, committed_keys, open_writer, pack_rows
+from tests.orchestrator.ledger.ledger_rows import SPEC, Key, commit, held, open_writer, pack_rows
 from tests.orchestrator.storage.limits import largest_file
 
 SPEC_OF_STUDY = Sweep(
@@ -38,14 +38,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield root
 
 
-def _commit(root: Path, number: int, n_steps: int = 3) -> set[Key]:
-    """Commits one pack."""
-    keys = [(number, 0), (number, 1)]
-    with open_writer(root) as writer:
-        writer.commit(f"p{number}", *pack_rows(f"p{number}", keys, n_steps))
-    return set(keys)
-
-
 def _hidden(root: Path) -> list[Path]:
     return [path for path in root.rglob(".*") if path.name != ".ledger.lock"]
 
@@ -53,10 +45,10 @@ def _hidden(root: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [300, 2000, 8000])
 def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Path, n_bytes: int) -> None:
-    keys = _commit(tmp_path, 0)
+    keys = commit(tmp_path, 0)
     files = set(tmp_path.rglob("*"))
     with largest_file(n_bytes), pytest.raises(StoreError) as refused:
-        _commit(tmp_path, 1, n_steps=3000)
+        commit(tmp_path, 1, n_steps=3000)
     assert re.fullmatch(
         rf"{tmp_path}/(curves|trainings)/\.p1\.[0-9a-f]*\.tmp: got 'File too large', "
         r"expected a sweep directory that can be written; free some disk space",
@@ -64,8 +56,8 @@ def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Pat
     )
     assert set(tmp_path.rglob("*")) == files
     assert verify(LocalFolder(tmp_path), SPEC) == []
-    keys |= _commit(tmp_path, 1)
-    assert_holds(tmp_path, keys)
+    keys |= commit(tmp_path, 1)
+    assert held(tmp_path) == keys
 
 
 @pytest.mark.slow
@@ -85,33 +77,32 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
         str(refused.value),
     )
     assert len(committed) > 3
-    held = committed_keys(small_disk)
+    found = held(small_disk)
     # The last pack is in the ledger if it fitted and only the merge after it did not.
-    assert held in (committed, committed | {(len(committed), 0)})
-    assert_holds(small_disk, held)
+    assert found in (committed, committed | {(len(committed), 0)})
     disks.enlarge(small_disk, 8000)
     with open_writer(small_disk) as writer:
         assert writer.set_aside == {}
         writer.commit("last", *pack_rows("last", [(2000, 0)]))
-    assert_holds(small_disk, held | {(2000, 0)})
+    assert held(small_disk) == found | {(2000, 0)}
     assert verify(LocalFolder(small_disk), SPEC) == []
     assert _hidden(small_disk) == []
 
 
 def test_a_writer_that_has_no_room_for_its_name_is_the_only_one_all_the_same(tmp_path: Path) -> None:
-    _commit(tmp_path, 0)
+    commit(tmp_path, 0)
     with largest_file(0):
         lock = LocalFolder(tmp_path).lock("gc")
     with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one process at a time"):
         LocalFolder(tmp_path).lock("compact")
     lock.close()
-    _commit(tmp_path, 1)
+    commit(tmp_path, 1)
 
 
 def test_what_can_go_is_freed_on_a_full_disk(small_disk: Path) -> None:
     root = small_disk / "s"
     SweepDirectory.create(root, SPEC_OF_STUDY, {})
-    keys = _commit(root, 0)
+    keys = commit(root, 0)
     (root / "set_aside").mkdir()
     damaged = root / "set_aside" / "p.parquet"
     damaged.write_bytes(bytes(4096))
@@ -119,11 +110,11 @@ def test_what_can_go_is_freed_on_a_full_disk(small_disk: Path) -> None:
         while os.statvfs(small_disk).f_bfree:
             file.write(bytes(4096))
     with pytest.raises(StoreError, match="No space left on device"):
-        _commit(root, 1)
+        commit(root, 1)
     freed = collect(root, delete=True)
     assert [each.file for each in freed] == ["set_aside/p.parquet"]
     assert not damaged.exists()
-    assert_holds(root, keys)
+    assert held(root) == keys
 
 
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
@@ -173,19 +164,3 @@ def _asked(directory: SweepDirectory, n_trials: int) -> list[object]:
         study.tell(asked[-1].trial, 0.5)
     study.save()
     return list(asked)
-
-
-@pytest.mark.parametrize("n_bytes", range(1, 130, 8))
-def test_a_journal_torn_anywhere_is_read_and_appended_to(tmp_path: Path, n_bytes: int) -> None:
-    directory = SweepDirectory.create(tmp_path / "s", SPEC_OF_STUDY, {})
-    _asked(directory, 3)
-    journal = tmp_path / "s" / STUDY_FILE
-    journal.write_bytes(journal.read_bytes()[:-n_bytes])
-    study = Study(directory)
-    for each in study.asked():
-        if not each.is_told:
-            study.tell(each.trial, 0.5)
-    study.save()
-    assert study.n_asked == 3
-    assert len(_asked(directory, 2)) == 2
-    assert Study(directory).asked() == [Asked(trial, is_told=True) for trial in range(5)]

@@ -21,9 +21,8 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock, Owner
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.ledger_rows import committed_keys, open_writer, pack_rows
+from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
 from tests.orchestrator.storage.object_store import leave_lease, new_prefix, object_names
-from tests.orchestrator.storage.test_object_ledger import commit, held, keys
 
 HOLDER = """
 import sys
@@ -52,8 +51,7 @@ def _held(root: Path, work: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    with open_writer(tmp_path) as writer:
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
+    commit(tmp_path, 0, n_replicates=1)
     return tmp_path
 
 
@@ -161,7 +159,7 @@ def test_who_was_robbed_of_its_lease_learns_it_and_leaves_it_to_the_other(
         first.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     first.close()
     assert prefix.read_text(LEASE_FILE) == ""
-    assert held(prefix) == keys(0)
+    assert held(prefix) == keys_of(0)
 
 
 def test_a_renewal_whose_answer_was_lost_is_one(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:

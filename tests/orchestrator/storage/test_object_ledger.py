@@ -23,13 +23,12 @@ from attnsweep.orchestrator.storage import locks as owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
-from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sources import CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.kills import Crash, crashes, read_beside_a_writer_and_kill_it
-from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
+from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
 
@@ -44,31 +43,6 @@ def prefix() -> ObjectPrefix:
     return new_prefix()
 
 
-def commit(root: PlaceName, *trials: int) -> None:
-    with open_writer(root) as writer:
-        for trial in trials:
-            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
-
-
-def keys(*trials: int) -> set[tuple[int, int]]:
-    return {(trial, replicate) for trial in trials for replicate in (0, 1)}
-
-
-def held(prefix: ObjectPrefix, n_steps: int = 3) -> set[Key]:
-    """The trainings of a ledger, asserted to be once in each table; like `assert_holds` with a third of its
-    requests."""
-
-    def counts(connection: Any) -> list[set[tuple[int, int, int]]]:
-        sql = "SELECT trial, replicate, count(*) FROM {} GROUP BY ALL"
-        return [set(connection.sql(sql.format(table)).fetchall()) for table in ("trainings", "curves", "heads")]
-
-    trainings, curves, heads = Ledger(prefix).ask(counts)
-    found = {(trial, replicate) for trial, replicate, _ in trainings}
-    assert trainings == heads == {(*key, 1) for key in found}
-    assert curves == {(*key, 2 * n_steps) for key in found}
-    return found
-
-
 def parquet(prefix: ObjectPrefix) -> set[str]:
     return {name for name in object_names(prefix) if name.endswith(".parquet")}
 
@@ -79,7 +53,7 @@ def test_what_is_committed_is_read_back_as_from_a_disk(
     monkeypatch.setattr(compaction, "MAX_FRAGMENTS", 3)
     for root in (prefix, tmp_path):
         commit(root, *range(5))
-    assert_holds(prefix, keys(*range(5)))
+    assert held(prefix) == keys_of(*range(5))
     by = [("trial", "ascending"), ("replicate", "ascending")]
     on_disk = Ledger(tmp_path).trainings().sort_by(by).to_pylist()
     assert Ledger(prefix).trainings().sort_by(by).to_pylist() == on_disk
@@ -91,7 +65,7 @@ def test_what_is_committed_is_read_back_as_from_a_disk(
     assert answers[0] == answers[1]
     compact(prefix)
     assert len(parquet(prefix)) == 3
-    assert held(prefix) == keys(*range(5))
+    assert held(prefix) == keys_of(*range(5))
     assert prefix.read_text(LEASE_FILE) == ""
 
 
@@ -151,7 +125,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
         prefix = copy_of(before)
         crashed = crashes(prefix, act, step, REQUESTS)
         found = committed_keys(prefix)
-        assert found in (keys(0, 1), keys(0, 1, 2))
+        assert found in (keys_of(0, 1), keys_of(0, 1, 2))
         # The holder is this process, which is alive, so nobody may take its lease before it expires.
         prefix.put_text(LEASE_FILE, "")
         with open_writer(prefix):
@@ -159,7 +133,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
         assert {name.partition("/")[2] for name in parquet(prefix) if name.startswith("curves/")} == {
             name.partition("/")[2] for name in parquet(prefix) if name.startswith("trainings/")
         }
-        seen.add((crashed, found == keys(0, 1)))
+        seen.add((crashed, found == keys_of(0, 1)))
         if not crashed:
             break
     assert not crashed
@@ -205,7 +179,7 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
     leave_lease(prefix, process.pid, owner._processes())
     monkeypatch.setattr(time, "sleep", lambda _: put(prefix, *sent[0]))
     with open_writer(prefix):
-        assert held(prefix) == keys(0, 1)
+        assert held(prefix) == keys_of(0, 1)
 
 
 @pytest.mark.sample("2")
@@ -280,7 +254,7 @@ def test_a_reader_that_a_compaction_overtakes_opens_again(
     with monkeypatch.context() as patch:
         patch.setattr(ObjectPrefix, "n_at_once", 1)
         patch.setattr(ObjectPrefix, "open_file", overtaken)
-        assert committed_keys(prefix) == keys(0, 1)
+        assert committed_keys(prefix) == keys_of(0, 1)
 
 
 def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,10 +302,10 @@ def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
         assert words.startswith(
             f"{prefix}/{name}: a file that does not match its checksum; set aside in {prefix}/set_as"
         )
-        assert held(prefix) == keys(0)
+        assert held(prefix) == keys_of(0)
         writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert prefix.read_text(f"set_aside/{name}") == "torn"
-    assert held(prefix) == keys(0, 1)
+    assert held(prefix) == keys_of(0, 1)
 
 
 @pytest.mark.sample("trainings")
@@ -356,6 +330,6 @@ def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
         with pytest.raises(StoreError, match=r"^s3://attnsweep-test/.*, expected an object store that answers; look"):
             writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert refused
-    assert held(prefix) == keys(0)
+    assert held(prefix) == keys_of(0)
     commit(prefix, 1)
-    assert held(prefix) == keys(0, 1)
+    assert held(prefix) == keys_of(0, 1)
