@@ -27,7 +27,7 @@ from harness import apart, chosen, main
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnsweep.orchestrator.training.messages import PackOrder, Reports, Rows
+    from attnsweep.orchestrator.training.messages import Hardware, PackOrder, Reports, Rows
     from attnsweep.search_spaces import Sweep
     from attnsweep.workloads.engine.contract import Workload
 
@@ -67,8 +67,7 @@ class StubPool:
         first_report: When the loop took the first report.
     """
 
-    waiting_for, accelerator, machine = "", "cpu", "here"
-    machines = idle_machines = frozenset(("here",))
+    waiting_for, machines = "", frozenset(("here",))
 
     def __init__(
         self,
@@ -90,6 +89,13 @@ class StubPool:
     def has_idle(self) -> bool:
         """Whether a trainer has no pack."""
         return len(self._running) < self.n_trainers
+
+    @property
+    def idle(self) -> "list[Hardware]":
+        """The hardware of a trainer without a pack."""
+        from attnsweep.orchestrator.training.messages import Hardware
+
+        return [Hardware("cpu", "here")] if self.has_idle else []
 
     @property
     def running(self) -> "list[PackOrder]":
@@ -300,8 +306,8 @@ def driven(
     from attnsweep.orchestrator.ledger.schema import schemas_of
     from attnsweep.orchestrator.ledger.writer import LedgerWriter
     from attnsweep.orchestrator.running.loop import SweepLoop
+    from attnsweep.orchestrator.running.one_run import SHOW_SECONDS_PER_TRAINER, show_progress
     from attnsweep.orchestrator.running.progress import ProgressDisplay
-    from attnsweep.orchestrator.running.session import _SHOW_SECONDS_PER_TRAINER, _show_progress
     from attnsweep.orchestrator.running.study import Study
     from attnsweep.orchestrator.storage.run_records import Beacon
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -327,8 +333,8 @@ def driven(
 
         def should_stop() -> bool:
             nonlocal shown
-            if clock.now - shown > _SHOW_SECONDS_PER_TRAINER * stub.n_trainers:
-                _show_progress(display, beacon, stub, loop, "")
+            if clock.now - shown > SHOW_SECONDS_PER_TRAINER * stub.n_trainers:
+                show_progress(display, beacon, stub, loop, "")
                 shown = clock.now
             return until_first_report and stub.first_report is not None
 

@@ -172,6 +172,10 @@ class Conditional(SpecModel):
     then: Simple
     otherwise: Simple | None = None
 
+    def branch(self, value: Scalar) -> Simple | None:
+        """Returns how this parameter varies if the other parameter has a value."""
+        return self.then if value in self.among else self.otherwise
+
 
 class Zip(Positional):
     """Several parameters that vary together: each trial takes one row of values.

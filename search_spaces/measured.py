@@ -94,7 +94,7 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """Accepts one objective or several. Each is a spec, or the name of a kind, which stands for the kind's defaults.
+    """Accepts one objective or several: each a spec, or the name of a kind, which stands for the kind's defaults.
 
     A list with one objective becomes that objective.
     """
@@ -232,8 +232,7 @@ def objective_value(
         return _quantile(steps, objective.quantile)
     worst = WORST_LOSS
     if objective.direction == "maximize":
-        # A training that diverged gets the worst loss, because its recorded finite loss might otherwise be among the
-        # best.
+        # A diverged training gets the worst loss, because its recorded finite loss might be among the best.
         loss = [None if label == "diverged" else value for value, label in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
     return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)

@@ -1,4 +1,4 @@
-"""All private names of Optuna that attnsweep uses. They are checked at import, since another version may lack them."""
+"""All private names of Optuna that attnsweep uses. Importing this module checks them: another Optuna may lack some."""
 
 from collections.abc import Container, Sequence
 from importlib.metadata import version

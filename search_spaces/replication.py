@@ -79,7 +79,7 @@ Ended: TypeAlias = Mapping[int, bool | None]
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """Returns how many replicates a trial needs, given the results of those that have ended.
+    """Returns how many replicates a trial needs, given the results of the replicates that have ended.
 
     The result is a function of the rows alone: batches are judged in the order of their numbers, whatever order they
     ended in, and a further row never lowers it. Failed trainings count as ended but not in the rate; if the whole first

@@ -15,7 +15,8 @@ _QUANTITY = re.compile(
     r"\s*,\s*(?P<group>[\w.+-]+)\s*\)"
 )
 What: TypeAlias = Literal["outcome", "event", "role", "value"]
-"""How a training ended, when something was first true of it, when a head took a role, what it measured at the end."""
+"""What a rate or median is about: how trainings ended, when an event first happened, when a head took a role, or the
+value of a metric at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

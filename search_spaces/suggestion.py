@@ -11,7 +11,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Simple, Varied
+from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -123,7 +123,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """
     values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
-        branch = _branch(condition, values[condition.on])
+        branch = condition.branch(values[condition.on])
         if isinstance(branch, Varied):
             values[name] = drawn[name]
         elif branch is not None:
@@ -142,7 +142,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
     known = sweep.fixed() | sweep.unzipped(drawn)
     for name, condition in sweep.conditional().items():
         if name not in drawn and condition.on in known:
-            branch = _branch(condition, known[condition.on])
+            branch = condition.branch(known[condition.on])
             if isinstance(branch, Varied):
                 missing[name] = branch
     return missing
@@ -157,8 +157,3 @@ def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
             return trial.suggest_float(name, low, high, log=log)
         case Int(low=low, high=high, log=log):
             return trial.suggest_int(name, low, high, log=log)
-
-
-def _branch(condition: Conditional, value: Scalar) -> Simple | None:
-    """Returns how a conditional parameter varies if the parameter on which it depends has the given value."""
-    return condition.then if value in condition.among else condition.otherwise

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, Strict, TypeAdapter, ValidationError, model_validator
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Scalar, Varied, Zip
 from attnsweep.search_spaces.measured import Constraint, Measured, Objective, StuckRate, read_constraints
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
@@ -31,9 +31,7 @@ SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
 def _named(space: object) -> object:
     """Validates the parameters of a space one by one, so that an error names the bad parameter."""
-    if not isinstance(space, Mapping):
-        return space
-    return {name: _dimension(name, given) for name, given in space.items()}
+    return {name: _dimension(name, given) for name, given in space.items()} if isinstance(space, Mapping) else space
 
 
 def _dimension(name: object, given: object) -> object:
@@ -193,11 +191,7 @@ class Sweep(SpecModel):
 
     def varied(self) -> dict[str, Varied]:
         """Returns the parameters that vary unconditionally, alone or in a `Zip`."""
-        return {
-            name: dimension
-            for name, dimension in self.parameters().items()
-            if isinstance(dimension, Categorical | Float | Int)
-        }
+        return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
         """Returns what a sampler draws unconditionally: the parameters, and for each `Zip` a choice among its rows."""
@@ -205,9 +199,7 @@ class Sweep(SpecModel):
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()
         }
-        return {
-            name: dimension for name, dimension in drawn.items() if isinstance(dimension, Categorical | Float | Int)
-        }
+        return {name: dimension for name, dimension in drawn.items() if isinstance(dimension, Varied)}
 
     def grid(self) -> dict[str, list[Scalar]]:
         """Returns the values along each axis under the `grid` sampler, by the name of the parameter or `Zip`."""

@@ -122,8 +122,7 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
         values = sweep.fixed() | sweep.unzipped(dict(zip(axes, point, strict=True)))
         for name, condition in sweep.conditional().items():
-            branch = condition.then if values[condition.on] in condition.among else condition.otherwise
-            if branch is not None:
+            if (branch := condition.branch(values[condition.on])) is not None:
                 values[name] = _extremes(branch)[0]
         try:
             parameters.resolve(values)

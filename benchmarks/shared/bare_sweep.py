@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
-from attnsweep.orchestrator.running.plan import Backlog, Fail, Shrink, SweepPlan
+from attnsweep.orchestrator.running.plan import Backlog, Fail, PackSizer, Shrink, SweepPlan
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, Report, Rows, RunContext, Trained, TrainerLost
 from attnsweep.orchestrator.training.tasks import Shape, Task, training_seed

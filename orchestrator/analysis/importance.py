@@ -184,7 +184,7 @@ def _distributions(spec: Sweep, trial: Mapping[str, Scalar]) -> dict[str, BaseDi
     fixed = spec.fixed()
     for name, condition in spec.conditional().items():
         condition_value = trial[condition.on] if condition.on in trial else fixed.get(condition.on)
-        branch = condition.then if condition_value in condition.among else condition.otherwise
+        branch = condition.branch(condition_value)
         if isinstance(branch, Categorical | Float | Int):
             distributions[name] = branch.distribution()
     return distributions

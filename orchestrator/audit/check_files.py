@@ -10,8 +10,8 @@ from attnsweep.orchestrator.audit.problems import Check, Problem, first_few, gro
 from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
 from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
 from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.running.journal_chain import Seals, is_note, read_seals
-from attnsweep.orchestrator.running.journal_pieces import orphans, read_pieces
+from attnsweep.orchestrator.running.journal import Seals, is_note, read_seals
+from attnsweep.orchestrator.running.study_storage import orphans, read_pieces
 from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest

@@ -74,8 +74,8 @@ def check_gradients(
     as_json: AsJson = False,
 ) -> None:
     """Check a workload's gradients in float64, and print one row per check; exit code 1 if a check fails."""
-    from attnsweep.orchestrator.inspection.bases import find_base
     from attnsweep.orchestrator.inspection.gradients import check_workload
+    from attnsweep.orchestrator.inspection.kept_weights import find_base
     from attnsweep.search_spaces.loading import assignments
     from attnsweep.workloads.registry import load_workload
 

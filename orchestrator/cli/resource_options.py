@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from attnsweep.orchestrator.training.nodes import Device
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.orchestrator.training.trainers_per_node import Device
 from attnsweep.workloads.errors import UserError
 
 Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]

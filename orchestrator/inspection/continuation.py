@@ -1,4 +1,4 @@
-"""Replays a recorded training to a step and continues it from there many times, each time with other draws or a kick.
+"""Replays a recorded training to a step and continues the training from there many times, each time in another way.
 
 All continuations share the training's state at the step: parameters, buffers, the optimizer's averages, records, the
 task and the held-out data. They differ in the random numbers drawn after the step, or in the kick (noise added once to
@@ -24,10 +24,10 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, joined, trained_rows
 from attnsweep.orchestrator.training.tasks import Task
+from attnsweep.orchestrator.training.trainer import STOPS, text_of
 from attnsweep.workloads.diagnostics.kicks import kick
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
@@ -54,7 +54,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Continued:
-    """Continuations of a training from one step.
+    """The rows of continuations of one training from one step.
 
     Attributes:
         rows: The continuations' rows as in a ledger; `replicate` is the number of the continuation.
@@ -162,7 +162,7 @@ class Source:
         return checkpoints
 
     def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
-        """Trains the continuations with these numbers from a step to their ends.
+        """Trains continuations, which are chosen by number, from a step to their ends.
 
         Args:
             states: What `states` returned.
@@ -183,7 +183,7 @@ class Source:
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """Context in which the recorded training is trained again; turns errors of the training into one sentence.
+        """A context for training the recorded training again, which turns its errors into one sentence.
 
         Raises:
             PoolError: If this machine cannot compile the program that trained the row.
@@ -303,6 +303,6 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """Returns the seed of a continuation. It does not depend on the step from which the continuation begins, so that
-    results at two steps differ by the training's state alone."""
+    """Returns the seed of a continuation, the same for each step from which the continuation may begin. So results at
+    two steps differ by the training's state alone."""
     return generator_seed(of_training, f"fork/{number}")

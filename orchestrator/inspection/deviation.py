@@ -8,7 +8,8 @@ from typing import Any
 from attnsweep.orchestrator.training.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.3}
-"""The largest difference of two losses by type, relative to the larger of the losses and the solved level.
+"""The largest difference at which two losses agree, by floating-point type, relative to the larger of the losses and
+the solved level (the loss below which a training counts as solved).
 
 On machines of one type, with one version of PyTorch, replays are equal to the last bit. Another processor, a GPU or
 another version rounds differently, and a saddle amplifies the difference: by at most 2e-12 in float64 and 6e-4 in
@@ -85,12 +86,12 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference of any number. It is large if the training diverged."""
+        """The largest absolute difference of any number, which is large if the training diverged."""
         return max(difference.absolute for difference in self.differences)
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of any number. It means little for numbers near 0."""
+        """The largest relative difference of any number, which may be rounding alone for numbers near 0."""
         return max(difference.relative for difference in self.differences)
 
     @property

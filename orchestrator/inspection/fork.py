@@ -199,7 +199,7 @@ def check_numbers(n: int, size: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Committor(Record):
-    """P(outcome | the state of one training at a step), from its continuations.
+    """The chance of an outcome given the state of one training at a step, estimated from continuations.
 
     Attributes:
         replicate: The training's replicate.
@@ -243,11 +243,11 @@ class Committors(Answer, Record):
     differences: tuple[str, ...]
 
     def at(self, step: int) -> tuple[Committor, ...]:
-        """The committors at a step, in the order of replicates."""
+        """Returns the committors at a step, in the order of replicates."""
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:
-        """A row for each step and training."""
+        """Returns a table with a row for each step and training."""
         columns = {"step": int, "replicate": int, "recorded": str, **RATE_COLUMNS}
         rows = [(each.step, each.replicate, each.recorded, *each.rate.row) for each in self.committors]
         return table(columns, rows)

@@ -129,7 +129,7 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """As `trained_heads`, for an opened sweep directory."""
+    """Returns the attention heads of a training, as `trained_heads` does, from an opened sweep directory."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # `looked_at` is called without weights first, so that a model without heads or a missing sentence is refused before

@@ -21,11 +21,10 @@ from attnsweep.orchestrator.storage.environment import Engine, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
 from attnsweep.orchestrator.training.tasks import Shape, Task
-from attnsweep.orchestrator.training.trainer import machine_of
+from attnsweep.orchestrator.training.trainer import STOPS, machine_of, text_of
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.executors.programs import Executors, executors_on

@@ -1,6 +1,5 @@
-"""Finds the step at which a training's fate is sealed: continued from there, it ends with the same outcome (or again
-with, or without, one named outcome) with a chance of at least 0.9. The step is found by bisection over the training's
-probes, the steps at which it was measured.
+"""Finds the step at which a training's fate is sealed: continued from there, the training ends as it did with a chance
+of at least 0.9. The step is found by bisection over the training's probes, the steps at which it was measured.
 
 At each probe continuations are trained, 24 at a time, until an anytime-valid interval of the committor lies on one
 side of 0.9. The interval's error rate is shared among the probes that a bisection can visit, so all verdicts together
@@ -26,7 +25,7 @@ from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_i
 
 SEALED_AT = 0.9
 _AT_ONCE = 24
-"""The number of continuations between two looks at the interval."""
+"""The number of continuations that are trained between two evaluations of the interval."""
 
 Verdict: TypeAlias = Literal["open", "sealed", "undecided"]
 

@@ -21,8 +21,7 @@ _MOST_CELLS = 1_000_000
 
 
 def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
-    """Returns the attention maps of at most `most` of the trainings that the page shows in full, chosen from all
-    outcomes in turn.
+    """Returns the attention maps of at most `most` trainings that the report shows in full, of all outcomes in turn.
 
     Trainings whose weights were not kept are repeated, those of one shape together. Trainings with which the maps would
     have more than 1,000,000 cells are left out.

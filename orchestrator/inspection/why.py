@@ -1,4 +1,4 @@
-"""Why a training is stuck where it ended: the words of its gradients, its attention and its forecast."""
+"""Why a training is stuck where it ended: the words (terms) of its gradients, its attention and its forecast."""
 
 import math
 from collections.abc import Mapping, Sequence

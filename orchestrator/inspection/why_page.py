@@ -1,4 +1,8 @@
-"""The page about a stuck training: which words (terms of its gradients) vanish and why, the way out, the forecast."""
+"""The page about a stuck training: which words (terms of its gradients) vanish and why, the way out, the forecast.
+
+A part is a component of the target, such as its mean. A pull is a word that contains the target, a brake is a word that
+contains the prediction. A part is starved if its words are small.
+"""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence

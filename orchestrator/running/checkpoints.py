@@ -1,7 +1,8 @@
 """Checkpoints of unfinished packs, kept in the sweep directory until the pack's rows are in the ledger.
 
-`checkpoints/<pack>-<digest>.parquet` has one row: the lanes as (trial, replicate), the environment, and the state as
-bytes of the trainer. A damaged checkpoint is removed, and its pack starts from the beginning.
+A pack is a set of trainings that are trained side by side, each in a lane. `checkpoints/<pack>-<digest>.parquet` has
+one row: the lanes as (trial, replicate), the environment, and the pack's state as bytes of the trainer. A damaged
+checkpoint is removed, and its pack starts from the beginning.
 
 A state may take gigabytes, so the driver holds none in memory: a state is read when its pack is handed out.
 """
@@ -27,8 +28,8 @@ _SCHEMA = pa.schema(
     ]
 )
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-"""Parquet options. The numbers of a state hardly compress, and a dictionary and statistics of the single value would be
-seven copies of it."""
+"""Parquet options. The numbers of a state hardly compress, and a dictionary and statistics of the single value would
+hold seven copies of the value."""
 _DAMAGE = (OSError, ValueError, TypeError, KeyError)
 """Errors that leave `Place.answering` for a file that is not as it was written. A lack of memory is no damage."""
 
@@ -57,8 +58,7 @@ class Checkpoints:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._files: dict[str, str] = {}
-        self._environments: dict[str, str | None] = {}
+        self._stored: dict[str, tuple[str, str | None]] = {}
 
     def put(self, order: PackOrder, state: bytes) -> None:
         """Writes a pack's state as a checkpoint, and removes the pack's earlier checkpoint."""
@@ -73,23 +73,25 @@ class Checkpoints:
         )
         self._place.make_folders([CHECKPOINTS])
         name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, **_PLAIN)})
-        if self._files.get(order.pack) != name:
+        if name != self._stored.get(order.pack, (None, None))[0]:
             self.remove(order.pack)
-        self._files[order.pack], self._environments[order.pack] = name, order.environment
+        self._stored[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
         """Returns the id of the environment that trained the last stored state of a pack; `None` if it is not known."""
-        return self._environments.get(pack)
+        return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Returns the last stored state of a pack; `None` if there is none, or if it has been damaged since.
+        """Returns the last stored state of a pack; `None` if there is none, or if its file has been damaged since.
 
-        Also returns `None` if another environment trained it: a row has one environment, so the pack begins again.
+        Also returns `None` if another environment trained the state: a row has one environment, so the pack begins
+        again.
 
         Raises:
             StoreError: If the file cannot be read now.
         """
-        if (name := self._files.get(pack)) is None or self._environments[pack] != environment:
+        name, trained_in = self._stored.get(pack, (None, None))
+        if name is None or trained_in != environment:
             return None
         try:
             with self._opened(name) as file:
@@ -99,9 +101,8 @@ class Checkpoints:
             return None
 
     def remove(self, pack: str) -> None:
-        self._environments.pop(pack, None)
-        if (name := self._files.pop(pack, None)) is not None:
-            self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
+        if (stored := self._stored.pop(pack, None)) is not None:
+            self._place.remove(CHECKPOINTS, [f"{stored[0]}.parquet"])
 
     def load(self) -> list[Saved]:
         """Returns the checkpoints of earlier runs, and removes those that are damaged.
@@ -120,7 +121,7 @@ class Checkpoints:
                 self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
                 continue
             checkpoints[pack] = saved
-            self._files[pack], self._environments[pack] = name, saved.environment
+            self._stored[pack] = name, saved.environment
         return list(checkpoints.values())
 
     def _read(self, pack: str, name: str) -> Saved | None:
@@ -137,8 +138,6 @@ class Checkpoints:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[pa.NativeFile]:
-        with (
-            self._place.answering(self._place.file_name(CHECKPOINTS, name)),
-            self._place.open_file(CHECKPOINTS, name) as file,
-        ):
+        answering = self._place.answering(self._place.file_name(CHECKPOINTS, name))
+        with answering, self._place.open_file(CHECKPOINTS, name) as file:
             yield file

@@ -1,24 +1,27 @@
-"""How a run derives the sweep to train from the user's input and the sweep's record.
+"""Derives the sweep that a run trains from the user's input and the sweep's record, and refuses what does not fit.
 
-The record is checked before the run starts, and again once the run holds the lock and nothing else can change it.
+The record is checked before the run starts, and again once the run holds the lock and nothing else can change the
+record. A sweep may be divided among several drivers; each driver trains a shard, and all share the sweep's record.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.inspection.bases import find_base
+from attnsweep.orchestrator.inspection.kept_weights import find_base
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
+from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
-from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.engine.contract import Workload
@@ -27,7 +30,11 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 Entry = Callable[[SweepDirectory], SweepDirectory]
-"""Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse it; writes nothing."""
+"""Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse the sweep; writes
+nothing."""
+_FLAG = "--shard"
+_PATIENCE_SECONDS, _LOOK_SECONDS = 30.0, 0.1
+"""How long a driver waits for the record of the sweep while another driver writes the record."""
 
 
 def going_on(
@@ -50,8 +57,14 @@ def going_on(
     def enter(directory: SweepDirectory) -> SweepDirectory:
         entered = directory.entering(environment).extended(more(directory))
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
-        if not accept_drift:
-            _check_drift(directory, environment)
+        if not accept_drift and (changes := directory.changes(environment)):
+            raise UserError(
+                str(directory.place),
+                given="; ".join(changes),
+                expected="the library versions and code that the sweep was trained with so far",
+                fix="restore these versions and code, or continue with attnsweep resume"
+                f" {as_argument(directory.place)} --accept-drift: the column `environment` then tells the rows apart",
+            )
         return entered
 
     return enter
@@ -68,19 +81,6 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
             fix="repeat the command",
         )
     return directory
-
-
-def _check_drift(directory: SweepDirectory, environment: Environment) -> None:
-    if changes := directory.changes(environment):
-        differences = "; ".join(changes)
-        raise UserError(
-            str(directory.place),
-            given=differences,
-            expected="the library versions and code that the sweep was trained with so far",
-            fix=f"restore these versions and code, or continue with attnsweep resume {as_argument(directory.place)}"
-            " --accept-drift: "
-            "the column `environment` then tells the rows apart",
-        )
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
@@ -174,3 +174,135 @@ def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]
             expected="a new sweep, because a sampler learns from other sweeps' trials only before its first draw",
             fix="choose another --dir, or leave out --warm-start",
         )
+
+
+def check_divisible(spec: Sweep, shard: Shard) -> None:
+    """Refuses to divide a sweep among drivers if its trials depend on each other, or on anything that drivers would
+    have to share.
+
+    Raises:
+        UserError: If the sweep cannot be divided, with the reason.
+    """
+    refusals = {
+        f"sampler={spec.sampler}": (
+            spec.sampler not in LEARN_NOTHING,
+            "random, qmc or grid: other samplers learn from all trials, but a driver knows only its own",
+        ),
+        "a pruner": (spec.pruner is not None, "no pruner: it would compare each trial with all others"),
+        f"seconds={spec.seconds}": (
+            spec.seconds is not None,
+            "a number of trials as the only limit, because each driver has its own clock",
+        ),
+        "a storage": (spec.storage is not None, "no storage: each driver keeps its study in its own directory"),
+        f"{shard} of {spec.trials} trials": (shard.count > spec.trials, "at most as many drivers as trials"),
+    }
+    for given, (is_refused, expected) in refusals.items():
+        if is_refused:
+            raise UserError(
+                _FLAG,
+                given=given,
+                expected=expected,
+                fix="change the sweep's spec, or run the sweep with one driver by leaving out --shard",
+            )
+
+
+def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
+    """Returns the divided sweep that a first driver has recorded in a directory; `None` if none is recorded yet.
+
+    Raises:
+        UserError: If the directory holds another sweep, or the same sweep with another number of shards.
+    """
+    if not SweepDirectory.is_there(where):
+        return None
+    whole = SweepDirectory.open_begun(where)
+    check_same(spec, code, whole)
+    if whole.shards != shard.count:
+        divided = f"{whole.shards} shards" if whole.shards else "one driver"
+        fix = f"write {_FLAG} I/{whole.shards}" if whole.shards else f"leave {_FLAG} out"
+        raise UserError(
+            _FLAG,
+            given=f"the shard {shard} of the sweep {whole.place}, which has {divided}",
+            expected="the number of shards that the sweep's first driver was given",
+            fix=f"{fix}, or choose another --dir",
+        )
+    return whole
+
+
+def begin_shard(
+    where: PlaceName,
+    shard: Shard,
+    spec: Sweep,
+    code: UserCode | None,
+    environment: Environment,
+    create: Callable[..., SweepDirectory],
+) -> SweepDirectory:
+    """Creates the directory of a shard, and that of the whole sweep unless another driver has created it.
+
+    Args:
+        where: The sweep's directory.
+        shard: The shard to begin.
+        spec, code, environment: What this driver would run.
+        create: Makes a directory at a place, with `shards` for a divided sweep, or with `shard` for a shard.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while (whole := found_whole(where, shard, spec, code)) is None:
+        try:
+            create(where, shards=shard.count)
+        except UserError:
+            # While another driver writes the record, opening the directory fails for a moment. Any other error lasts
+            # longer than the wait.
+            if not SweepDirectory.is_there(where) and time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_SECONDS)
+    if whole.engine != environment.engine:
+        raise UserError(
+            "--engine",
+            given=f"the engine {environment.engine}, while another driver has begun the sweep with the engine"
+            f" {whole.engine}",
+            expected=f"the same engine in all shards, {whole.engine}",
+            fix="repeat the command",
+        )
+    if changes := whole.changes(environment):
+        raise UserError(
+            str(whole.place),
+            given="; ".join(changes),
+            expected="the same library versions and code as those of the driver that began the sweep",
+            fix="install the first driver's environment on this machine",
+        )
+    return create(whole.place.inside(shard.folder), shard=shard)
+
+
+def refuse_whole(directory: SweepDirectory) -> None:
+    """Refuses to run a sweep that is divided into shards as if it had one driver.
+
+    Raises:
+        UserError: If the sweep has shards.
+    """
+    if directory.shards:
+        raise UserError(
+            "--dir",
+            given=f"the directory {directory.place} of a sweep of {directory.shards} shards",
+            expected=f"the number of the shard to run, given by {_FLAG}",
+            fix=f"add {_FLAG} I/{directory.shards}; or continue all shards that have begun: attnsweep resume"
+            f" {as_argument(directory.place)}",
+        )
+
+
+def refuse_extension(directory: SweepDirectory) -> None:
+    """Refuses to add trials or replicates to a divided sweep or to a shard.
+
+    Raises:
+        UserError: If the sweep has shards.
+    """
+    if directory.shards or directory.shard:
+        raise UserError(
+            "--trials, --replicates",
+            given=f"the directory {directory.place} of a sweep of several drivers",
+            expected="a sweep of one driver, because several drivers share the sweep's record, which must not change",
+            fix="run a new sweep with another --seed, and read both sweeps together with open_sweep(A, B)",
+        )
+
+
+def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
+    """Returns the directory that a driver writes to: the shard's, or the sweep's own without shards."""
+    return where if shard is None else place_of(where, "--dir").inside(shard.folder)

@@ -1,12 +1,15 @@
-"""Optuna's journal: buffered in memory, then made durable in a file, or in several objects of an object store."""
+"""The journal of a sweep's Optuna study: its entries, the digests ("seals") that protect its lines, and its file."""
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,11 +17,9 @@ from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.running.journal_chain import Chain, is_note, read_seals
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file, sync
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.workloads.errors import UserError
 
 
@@ -33,12 +34,95 @@ class Operation(IntEnum):
 
 
 _CONTINUES = "continues"
-"""Key that marks a journal entry whose ask continues in the next entry. Optuna ignores it."""
+"""Key that marks an entry if the draw of its trial continues in the next entry. Optuna ignores the key."""
 _WRITER = "attnsweep"
 """The name of the writer, which Optuna requires in each entry and uses only to report a writer's mistakes."""
 _STALE_SECONDS = 3.0
-"""A lock that is held for longer than this belonged to a killed process and is taken over. Appends take less time."""
+"""A lock that is held for longer belonged to a killed process and is taken over. Appends take less time."""
 _LOOK_SECONDS = 0.01
+_SEAL = re.compile(rb',"chain":"([0-9a-f]{16})"\}$')
+_N_SEAL_DIGITS = 16
+_NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "system_attr"}
+
+
+class Chain:
+    """The running digest of a journal's lines, from which the lines' seals are made. A seal is the last key of a line,
+    `chain`, which Optuna ignores: a digest of all bytes since the seal before it, and of that seal.
+
+    So a line that is changed, removed or replaced by another writer's makes a seal wrong. Lines of other programs have
+    no seal; the seal of the sweep's next line covers them. Lines are given without their line ends.
+    """
+
+    def __init__(self) -> None:
+        self._since = sha256()
+
+    def seal(self, line: str) -> str:
+        """Adds a line of this sweep (a JSON object) to the digest. Returns the line with its seal."""
+        body = line.removesuffix("}")
+        self._since.update(body.encode())
+        seal = self._close()
+        return f'{body},"chain":"{seal}"}}'
+
+    def follow(self, line: bytes) -> bool | None:
+        """Adds a line that was read to the digest. Returns whether the line's seal is right; `None` if the line has no
+        seal."""
+        match = _SEAL.search(line)
+        if match is None:
+            self._since.update(line + b"\n")
+            return None
+        self._since.update(line[: match.start()])
+        fits = self._close() == match[1].decode()
+        # The digest continues from the seal in the file, so one damaged line does not make all later seals wrong.
+        self._since = sha256(match[1])
+        return fits
+
+    def _close(self) -> str:
+        seal = self._since.hexdigest()[:_N_SEAL_DIGITS]
+        self._since = sha256(seal.encode())
+        return seal
+
+
+@dataclass(frozen=True, slots=True)
+class Seals:
+    """The result of checking the seals (chained digests) of all lines of a journal. Lines are numbered from 1.
+
+    Attributes:
+        chain: The digest after the last line.
+        n_lines: Number of lines.
+        n_sealed: Number of lines with a seal.
+        broken: The numbers of the lines whose seal is wrong.
+        foreign: The numbers of the lines after the first sealed one that have no seal.
+        n_open: Number of lines without a seal at the end, which no later seal covers yet.
+    """
+
+    chain: Chain
+    n_lines: int
+    n_sealed: int
+    broken: tuple[int, ...]
+    foreign: tuple[int, ...]
+    n_open: int
+
+
+def read_seals(lines: Iterable[bytes]) -> Seals:
+    """Checks the seals (chained digests) of all lines of a journal."""
+    chain = Chain()
+    fits = [chain.follow(line) for line in lines]
+    sealed = [number for number, each in enumerate(fits, start=1) if each is not None]
+    if not sealed:
+        return Seals(chain, len(fits), 0, (), (), len(fits))
+    broken = tuple(number for number in sealed if not fits[number - 1])
+    foreign = tuple(number for number in range(sealed[0], len(fits) + 1) if fits[number - 1] is None)
+    return Seals(chain, len(fits), len(sealed), broken, foreign, len(fits) - sealed[-1])
+
+
+def is_note(line: bytes) -> bool:
+    """Returns whether a line of a journal changes attributes alone, which leaves Optuna's numbers of trials as they
+    are."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.keys() <= _NOTE_KEYS and ("user_attr" in entry or "system_attr" in entry)
 
 
 class StudyLog(BaseJournalBackend):
@@ -48,8 +132,8 @@ class StudyLog(BaseJournalBackend):
     A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit,
     so no checkpoint and no commit names a trial that was lost.
 
-    One ask makes several entries. They are saved together (`asking`), and all but the last are marked as continued. An
-    ask that reached the disk only in part is recognized by the mark and dropped as a whole.
+    Drawing a trial makes several entries. They are saved together (`asking`), and all but the last are marked as
+    continued. A draw that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
         lines: The lines of the journal so far.
@@ -116,11 +200,11 @@ class StudyLog(BaseJournalBackend):
 
 
 class TrialEntries:
-    """Writes trials, their values and their ends to a sweep's journal directly, without Optuna's study.
+    """Writes trials, their values and their ends to a sweep's journal directly, instead of through Optuna's storage.
 
-    For samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The journal
-    is the one that Optuna would have written, and can be opened with it. It has one study, whose id is 0, and a trial's
-    id is its number.
+    Used for samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The
+    journal has the lines that Optuna would have written, so Optuna can open it. The journal has one study, whose id is
+    0, and a trial's id is its number. The methods that Optuna's storage has too have the same names there.
 
     Args:
         log: The journal.
@@ -141,23 +225,20 @@ class TrialEntries:
             params={name: distribution.to_internal_repr(drawn[name]) for name, distribution in distributions.items()},
         )
 
-    def end(self, trial: int, state: TrialState, values: Sequence[float] | None) -> None:
-        """Records a trial's final state and values in the journal."""
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None) -> None:
         self._add(
             Operation.SET_TRIAL_STATE_VALUES,
-            trial_id=trial,
+            trial_id=trial_id,
             state=state,
             values=values,
             datetime_complete=_now(),
         )
 
-    def note(self, trial: int, name: str, value: object) -> None:
-        """Sets a user attribute of a trial."""
-        self._add(Operation.SET_TRIAL_USER_ATTR, trial_id=trial, user_attr={name: value})
+    def set_trial_user_attr(self, trial_id: int, key: str, value: object) -> None:
+        self._add(Operation.SET_TRIAL_USER_ATTR, trial_id=trial_id, user_attr={key: value})
 
-    def constrain(self, trial: int, name: str, excess: float) -> None:
-        """Records how far a trial violates a constraint."""
-        self._add(Operation.SET_TRIAL_SYSTEM_ATTR, trial_id=trial, system_attr={constraint_attribute(name): excess})
+    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
+        self._add(Operation.SET_TRIAL_SYSTEM_ATTR, trial_id=trial_id, system_attr={key: value})
 
     def _add(self, operation: Operation, **fields: Any) -> None:
         self._log.add({"op_code": operation, "worker_id": _WRITER, **fields})
@@ -172,9 +253,9 @@ class TrialEntries:
 class JournalFile:
     """The study's journal as a file, which Optuna's `JournalFileBackend` can read even while it is being written.
 
-    A kill or a full disk can leave an incomplete line or ask at the end. `load` cuts it off: nothing that depends on it
-    has been written. `optuna-dashboard` may add entries too: the file lock separates them from ours, and the seal of
-    our next line covers them.
+    A kill or a full disk can leave a part of a line, or of a trial's entries, at the end. `load` cuts the part off:
+    nothing that depends on the part has been written. `optuna-dashboard` may add entries too: the file lock separates
+    these from the sweep's own, and the seal of the sweep's next line covers them.
 
     Args:
         folder: The sweep directory.
@@ -195,7 +276,15 @@ class JournalFile:
             *lines, _torn = file.read().split(b"\n")
             while lines and json.loads(lines[-1]).get(_CONTINUES):
                 lines.pop()
-            self._chain = self._unbroken(lines)
+            seals = read_seals(lines)
+            if seals.broken:
+                raise UserError(
+                    str(self._path),
+                    given=f"a journal whose line {seals.broken[0]} has changed since it was written",
+                    expected="the study's journal as attnsweep wrote it",
+                    fix="restore the journal from a copy; to see what is wrong: attnsweep audit DIR",
+                )
+            self._chain = seals.chain
             self._n_bytes = sum(len(line) + 1 for line in lines)
             file.truncate(self._n_bytes)
         return [line.decode() for line in lines]
@@ -232,17 +321,6 @@ class JournalFile:
         for note in notes:
             self._chain.follow(note)
 
-    def _unbroken(self, lines: list[bytes]) -> Chain:
-        seals = read_seals(lines)
-        if seals.broken:
-            raise UserError(
-                str(self._path),
-                given=f"a journal whose line {seals.broken[0]} has changed since it was written",
-                expected="the study's journal as attnsweep wrote it",
-                fix="restore the journal from a copy; to see what is wrong: attnsweep audit DIR",
-            )
-        return seals.chain
-
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._folder.writing(), naming(self._path):
@@ -262,27 +340,19 @@ def locked(journal: Path) -> Iterator[None]:
     """A context that holds the lock of a journal's file: a link named `study.journal.lock`, which `optuna-dashboard`
     uses too.
 
-    Optuna's own class is not used, because it takes the lock's age from the file behind the link. So it waits forever
-    for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or had
-    not made it yet.
+    Optuna's own class takes the lock's age from the file behind the link. Therefore Optuna's class would wait forever
+    for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or was
+    killed before it made the file.
 
     Raises:
         OSError: If the link cannot be made.
     """
     link = journal.with_name(f"{journal.name}.lock")
-    _take(link, journal.absolute())
-    try:
-        yield
-    finally:
-        link.unlink()
-
-
-def _take(link: Path, journal: Path) -> None:
     last_seen, since = None, time.monotonic()
     while True:
         with suppress(FileExistsError):
-            link.symlink_to(journal)
-            return
+            link.symlink_to(journal.absolute())
+            break
         with suppress(FileNotFoundError):
             status = link.lstat()
             if (status.st_ino, status.st_mtime_ns) != last_seen:
@@ -290,3 +360,7 @@ def _take(link: Path, journal: Path) -> None:
             elif time.monotonic() - since > _STALE_SECONDS:
                 link.unlink()
         time.sleep(_LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        link.unlink()

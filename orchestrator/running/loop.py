@@ -1,7 +1,7 @@
-"""The sweep loop: ask for trials, pack, train, commit, report values to the study. It runs in one thread, the only
-writer of study and ledger.
+"""The sweep loop: draws trials, packs their trainings, hands packs to trainers, commits rows, and reports values to the
+study. The loop runs in one thread, the only writer of study and ledger.
 
-Decisions that need neither of the two are in `SweepPlan`.
+Decisions that need neither study nor ledger are in `SweepPlan`.
 """
 
 import time
@@ -14,22 +14,21 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.running.pack_sizes import PackSizes
 from attnsweep.orchestrator.running.plan import (
     Action,
     Backlog,
     Fail,
     Forget,
+    PackSizer,
     Shrink,
     SizerOf,
     Stop,
     SweepPlan,
     is_commit_due,
 )
-from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.study import Study
-from attnsweep.orchestrator.running.trials import OpenTrials
+from attnsweep.orchestrator.running.trials import OpenTrials, Pruning
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.run_records import PackUnderWay
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -41,7 +40,6 @@ from attnsweep.orchestrator.training.messages import (
     Progress,
     Raised,
     Report,
-    Reports,
     Rows,
     Trained,
     TrainerLost,
@@ -55,7 +53,7 @@ HAND_BACK_SECONDS = 3.5
 of `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
-"""How long the loop asks for trials before it looks at reports again. Trainers with a report wait until then."""
+"""How long the loop draws trials before it looks at reports again. Trainers with a report wait until then."""
 
 
 class Follower(Protocol):
@@ -86,10 +84,18 @@ class Found:
     n_queued: int
     n_from_checkpoint: int
 
+    def in_words(self) -> str:
+        """Describes what was found, in one line; empty if nothing was found."""
+        if not (self.n_kept or self.n_told or self.n_queued):
+            return ""
+        of_them = f", {self.n_from_checkpoint} of them from a checkpoint" if self.n_from_checkpoint else ""
+        queued = f"{self.n_queued} trainings to train{of_them}"
+        return f"found {self.n_kept} trainings, reported {self.n_told} trials to Optuna, {queued}"
+
 
 @dataclass
 class _UnderWay:
-    """A pack in training: the type of the trainer's accelerator, and the trainer's last report on the pack."""
+    """A pack in training: the type of its trainer's accelerator, and the trainer's last report on the pack."""
 
     accelerator: str
     reached: Progress | Probed | None = None
@@ -216,11 +222,13 @@ class SweepLoop:
                 # The commit may have taken seconds or made further replicates necessary, so the loop starts again
                 # before it waits.
                 continue
-            if not self._pool.running and not self._has_work:
+            if not (self._pool.running or self._plan.has_work or self._n_to_ask):
                 return True
             is_late = is_asking or self._ask_ahead()
-            self._receive_all(self._pool.reports(0.0 if is_late else _WAIT_SECONDS))
-        self._receive_all(self._pool.hand_back(HAND_BACK_SECONDS))
+            for order, report in self._pool.reports(0.0 if is_late else _WAIT_SECONDS):
+                self._receive(order, report)
+        for order, report in self._pool.hand_back(HAND_BACK_SECONDS):
+            self._receive(order, report)
         self._commit_ended()
         return False
 
@@ -228,10 +236,6 @@ class SweepLoop:
     def _n_to_ask(self) -> int:
         """The number of trials that may still be drawn."""
         return self._study.n_left if self._may_ask else 0
-
-    @property
-    def _has_work(self) -> bool:
-        return self._plan.has_work or self._n_to_ask > 0
 
     @property
     def _fair_share(self) -> int:
@@ -244,11 +248,11 @@ class SweepLoop:
         """Gives packs to idle trainers, drawing trials as needed. Returns whether the time for drawing ran out."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
-            accelerator = self._pool.accelerator
+            accelerator = self._pool.idle[0].accelerator
             order = self._plan.pack_to_continue()
             if order is None:
                 sizer = partial(self._sizes.sizer, accelerator)
-                if not self._fill_pack(sizer, until):
+                if not self._ask(partial(self._has_full_pack, sizer), until):
                     return True
                 order = self._plan.new_pack(sizer, self._fair_share)
             if order is None:
@@ -262,10 +266,14 @@ class SweepLoop:
             self._pool.train(self._pruning.prepared(order))
         return False
 
+    def _has_full_pack(self, sizer: SizerOf) -> bool:
+        return self._plan.backlog.has_full_pack(sizer, self._fair_share)
+
     def _machine_for(self, pack: str) -> str:
         """Returns the type of machine that should train a pack: if possible, one on which the pack was begun."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
-        return begun if begun is not None and begun in self._pool.idle_machines else self._pool.machine
+        idle = [hardware.machine for hardware in self._pool.idle]
+        return begun if begun is not None and begun in idle else idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
         """Returns the id of the environment on a type of machine. The environment is recorded before any row refers to
@@ -281,10 +289,9 @@ class SweepLoop:
             self._environments[machine] = on_machine.id if on_machine else None
         return self._environments[machine]
 
-    def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
-        """Draws trials until the backlog holds a full pack or no trial is left. Returns `False` if the time ran out
-        first."""
-        while self._n_to_ask and not self._plan.backlog.has_full_pack(sizer, self._fair_share):
+    def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
+        """Draws trials until they are enough or no trial is left. Returns `False` if the time ran out first."""
+        while self._n_to_ask and not is_enough():
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return False
@@ -292,29 +299,17 @@ class SweepLoop:
 
     def _ask_ahead(self) -> bool:
         """Draws trials in advance, as many trainings as are being trained, so that trainers whose packs end together
-        need not wait.
+        need not wait. While trainers start, draws trials for a first pack.
 
-        While trainers start, it asks for a first pack. It asks for none if trials depend on earlier results, or if the
-        budget is a time.
-
-        Returns:
-            Whether time ran out.
+        Draws none if trials depend on earlier results, or if the budget is a time. Returns whether time ran out.
         """
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
-        until = time.monotonic() + _ASK_SECONDS
-        while self._n_to_ask and len(self._plan.backlog) < (self._plan.n_under_way or self._first_pack):
-            self._trials.ask(self._trials_per_pack)
-            if time.monotonic() >= until:
-                return True
-        return False
+        n_wanted = self._plan.n_under_way or self._first_pack
+        return not self._ask(lambda: len(self._plan.backlog) >= n_wanted, time.monotonic() + _ASK_SECONDS)
 
     def _sizer(self, order: PackOrder) -> PackSizer:
         return self._sizes.sizer(self._under_way[order.pack].accelerator, order.shape)
-
-    def _receive_all(self, reports: Reports) -> None:
-        for order, report in reports:
-            self._receive(order, report)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         if isinstance(report, Progress | Probed):
@@ -345,21 +340,17 @@ class SweepLoop:
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Fail():
-                    self._record_failure(action)
+                case Fail(order):
+                    environment = order.environment or self._directory.environment
+                    context = PackContext(self._directory.sweep, order.pack, action.device, action.host, environment)
+                    self._pruning.close(task.trial for task in order.tasks)
+                    self._ended.append((order, failed_rows(self._workload, order.tasks, action.error, context)))
                 case Forget(pack):
                     self._checkpoints.remove(pack)
                 case Shrink(order):
                     self._sizer(order).out_of_memory(len(order.tasks))
                 case Stop(reason):
                     raise SweepError(reason, self._directory.place)
-
-    def _record_failure(self, fail: Fail) -> None:
-        directory = self._directory
-        environment = fail.order.environment or directory.environment
-        context = PackContext(directory.sweep, fail.order.pack, fail.device, fail.host, environment)
-        self._pruning.close(task.trial for task in fail.order.tasks)
-        self._ended.append((fail.order, failed_rows(self._workload, fail.order.tasks, fail.error, context)))
 
     def _checkpoint(self, order: PackOrder, state: bytes | None) -> None:
         if state is None:
@@ -372,21 +363,21 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Commits the packs that have ended, unless they may wait for others. Returns whether it committed any.
+        """Commits the packs that have ended, unless they may wait for others. Returns whether any was committed.
 
         Args:
             is_asking: Whether trainers wait for trials.
         """
-        if not self._ended or not is_commit_due(
+        is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,
             self._pool.n_trainers,
             is_asking=is_asking,
             is_training=bool(self._pool.running),
-        ):
-            return False
-        self._commit_ended()
-        return True
+        )
+        if is_due:
+            self._commit_ended()
+        return is_due
 
     def _commit_ended(self) -> None:
         ended, self._ended = self._ended, []

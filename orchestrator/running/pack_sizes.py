@@ -1,8 +1,7 @@
-"""Finds by measurement how many trainings make a pack, for each shape and type of accelerator, and stores it in the
-sweep.
+"""Stores how many trainings of each shape (equal static parameters) make the fastest pack on each type of accelerator.
 
-A sweep begins with the sizes that this user's last sweep of the workload found on such a machine. In rows, only the
-columns about the pack depend on the sizes.
+A sweep begins with the sizes that this user's last sweep of the same workload found on a machine of the same type. In
+rows, only the columns about the pack depend on the sizes.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field
 
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
+from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
@@ -33,56 +32,42 @@ _Size = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Measured(Record):
-    """The speeds that were measured for one shape on one type of accelerator, and the largest pack size.
-
-    Attributes:
-        rates: Training steps per second by pack size; a size that gained too little has the rate of a smaller one.
-        limit: The largest size that a pack may have.
-    """
+class _Measured(Record):
+    """The attributes `rates` and `limit` of a `PackSizer`, for one shape on one type of accelerator."""
 
     rates: Mapping[_Size, _Rate]
     limit: _Size
 
-    def without_limit(self) -> "Measured":
-        """Returns a copy whose pack size is limited only by default, for a machine where packs have not run out of
-        memory."""
-        return self.model_copy(update={"limit": max(PackSizer.largest, *self.rates)})
+
+_Sizes: TypeAlias = Mapping[str, Mapping[str, _Measured]]
+"""Measurements by type of accelerator, then by shape (as JSON)."""
 
 
 class _Kept(Record):
-    """The content of `pack_sizes.json`: measurements by type of accelerator, then by shape (as JSON)."""
+    """The content of `pack_sizes.json`."""
 
-    sizes: Mapping[str, Mapping[str, Measured]]
+    sizes: _Sizes
 
 
 _KEPT = RecordFile("pack_sizes.json", _Kept, "remove it: no result depends on it")
 
 
-_Sizes: TypeAlias = Mapping[str, Mapping[str, Measured]]
-
-
 def sizes_of_user(workload: str, engine: Engine) -> Path | None:
-    """Returns the folder of pack sizes that this user's sweeps of a workload found on machines like this one.
-
-    Returns `None` if the user has no home.
-    """
-    kind = [workload, engine, platform.machine(), _processor()]
+    """Returns the folder of the pack sizes that this user's sweeps of a workload found with the same engine and
+    processor; `None` if the user has no home."""
+    processor = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    kind = json.dumps([workload, engine, platform.machine(), processor])
     with suppress(RuntimeError):
-        return state_folder() / "pack_sizes" / hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:16]
+        return state_folder() / "pack_sizes" / hashlib.sha256(kind.encode()).hexdigest()[:16]
     return None
 
 
-def _processor() -> str:
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return ""
-
-
 class PackSizes:
-    """The pack sizers of a sweep, one per shape and accelerator. They start from the sweep's earlier measurements, else
-    from the user's other sweeps.
+    """The pack sizers of a sweep, one per shape and accelerator. Each starts from the sweep's earlier measurements or,
+    without any, from those of the user's other sweeps.
 
     Args:
         fixed: The size of all packs; `None` searches for one and stores it.
@@ -102,10 +87,10 @@ class PackSizes:
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
         """Makes the pack sizers of a sweep. `learns` says whether the sweep's sampler learns from results."""
         spec = directory.spec
-        # Pack sizes measured in other sweeps are not used in two cases: draws of a sampler that learns must not depend
-        # on other sweeps, and pruning needs other sizes.
-        is_apart = learns or spec.pruner is not None
-        of_user = None if is_apart else sizes_of_user(spec.workload, directory.engine)
+        # Pack sizes of other sweeps are not used if the sampler learns, because its draws must not depend on other
+        # sweeps; nor with a pruner, because pruning needs other sizes.
+        uses_others = not learns and spec.pruner is None
+        of_user = sizes_of_user(spec.workload, directory.engine) if uses_others else None
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
         return cls(fixed, directory.place, of_user, slack)
 
@@ -115,8 +100,8 @@ class PackSizes:
         if sizer is None:
             earlier = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
             known = next((measured for measured in earlier if measured is not None), None)
-            sizer = PackSizer(self._fixed, known, self._slack)
-            self._sizers[accelerator, shape] = sizer
+            rates, limit = (known.rates, known.limit) if known else ({}, None)
+            sizer = self._sizers[accelerator, shape] = PackSizer(self._fixed, rates, limit, self._slack)
         return sizer
 
     def trained(self, lane_steps: int) -> None:
@@ -128,7 +113,7 @@ class PackSizes:
         if self._fixed:
             return
         sizes = self._with_measured(self._kept)
-        if _sizes_in(sizes) != _sizes_in(self._kept):
+        if _without_speeds(sizes) != _without_speeds(self._kept):
             self._kept = sizes
             _KEPT.write_passing(self._place, _Kept(sizes=sizes))
 
@@ -144,28 +129,28 @@ class PackSizes:
             place = LocalFolder(self._of_user)
             sizes = self._with_measured(_read(place))
             for by_shape in sizes.values():
-                by_shape.update(
-                    {shape: measured.without_limit() for shape, measured in by_shape.items() if measured.rates}
-                )
+                for shape, measured in by_shape.items():
+                    if measured.rates:
+                        limit = max(PackSizer.largest, *measured.rates)
+                        by_shape[shape] = measured.model_copy(update={"limit": limit})
             _KEPT.write_passing(place, _Kept(sizes=sizes))
 
-    def _with_measured(self, kept: _Sizes) -> dict[str, dict[str, Measured]]:
+    def _with_measured(self, kept: _Sizes) -> dict[str, dict[str, _Measured]]:
         sizes = {accelerator: dict(by_shape) for accelerator, by_shape in kept.items()}
         for (accelerator, shape), sizer in self._sizers.items():
             if sizer.has_found:
-                measured = Measured(rates=dict(sizer.rates), limit=sizer.limit)
+                measured = _Measured(rates=dict(sizer.rates), limit=sizer.limit)
                 sizes.setdefault(accelerator, {})[json.dumps(shape)] = measured
         return sizes
 
 
 def _read(place: Place) -> _Sizes:
-    """Reads the measurements of earlier runs; returns none if they cannot be read."""
     kept = _KEPT.read_if_sound(place)
     return kept.sizes if kept else {}
 
 
-def _sizes_in(kept: _Sizes) -> object:
-    """Returns the measured sizes and limits without the speeds, for comparison: speeds change with every pack."""
+def _without_speeds(kept: _Sizes) -> object:
+    """Returns the measured sizes and limits, for comparison: speeds change with every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

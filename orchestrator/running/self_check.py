@@ -1,5 +1,5 @@
-"""The self-check at the end of a sweep: it trains a random hundredth of the trainings, at most 1,000, again in other
-packs.
+"""The self-check at the end of a sweep: a random hundredth of the trainings, at most 1,000, is trained again in other
+packs (sets of trainings that are trained side by side).
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
@@ -64,7 +64,9 @@ def replay_some(
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        for order in _without_machine(waiting, pool):
+        # Before any trainer has started, the pool does not know which types of machine it will have.
+        machines = pool.machines
+        for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
             left_out[order.machine or ""] += len(order.tasks)
         while pool.has_idle and (fitting := _fitting(waiting, pool)) is not None:
@@ -94,16 +96,9 @@ def replay_some(
     return _record(directory, deviations, in_packs, {}, left_out)
 
 
-def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
-    """Returns the packs whose type of machine the pool does not have, so they cannot be replayed; none before any
-    trainer has started."""
-    machines = pool.machines
-    return [order for order in waiting if machines and order.machine not in (None, *machines)]
-
-
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first pack that an idle trainer can replay on the type of machine that trained it before."""
-    idle = pool.idle_machines
+    """Returns the first pack that an idle trainer can train on the type of machine that trained the pack before."""
+    idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
 

@@ -1,79 +1,48 @@
-"""Runs a sweep from start to summary: a new sweep, or one that is resumed."""
+"""Runs a new sweep, or resumes one: checks what the user asks for, then trains to the summary."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-import pyarrow as pa
 from rich.console import Console
 
-from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import schemas_of
-from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
-from attnsweep.orchestrator.ledger.writer import IS_FAILED, LedgerWriter
+from attnsweep.orchestrator.running.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.entry import (
-    Entry,
     as_it_ended,
-    check_retry,
-    check_rows,
-    check_same,
-    check_same_start,
-    going_on,
-    pinned,
-    resolved,
-)
-from attnsweep.orchestrator.running.loop import Found, SweepLoop
-from attnsweep.orchestrator.running.preflight.charges import check_charges
-from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, EngineChoice, engine_for
-from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
-from attnsweep.orchestrator.running.preflight.sample import Sample
-from attnsweep.orchestrator.running.preflight.sampler_cost import sampler_warning
-from attnsweep.orchestrator.running.preflight.starts import check_starts
-from attnsweep.orchestrator.running.preflight.stop_metrics import check_stop_metrics
-from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
-from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.running.sharding import (
     begin_shard,
     check_divisible,
+    check_retry,
+    check_same,
+    check_same_start,
     found_whole,
+    going_on,
     home_of,
+    pinned,
     refuse_extension,
     refuse_whole,
-    resume_shards,
+    resolved,
 )
-from attnsweep.orchestrator.running.signals import StopOnSignal
-from attnsweep.orchestrator.running.study import Study
-from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
+from attnsweep.orchestrator.running.one_run import OneRun
+from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
+from attnsweep.orchestrator.running.summary import Summary, summarize
 from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.run_records import Beacon, Replays, earlier_replays, take_promise
+from attnsweep.orchestrator.storage.run_records import earlier_replays, take_promise
 from attnsweep.orchestrator.storage.shards import Shard
-from attnsweep.orchestrator.storage.stored_code import (
-    check_unchanged,
-    load_workload_of,
-    named_files,
-    offer_bases,
-    sha256_of_files,
-)
+from attnsweep.orchestrator.storage.stored_code import check_unchanged, load_workload_of, offer_bases, sha256_of_files
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
-from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
-from attnsweep.orchestrator.training.messages import Pool, RunContext
-from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
+from attnsweep.orchestrator.training.resources import Resources, open_resources
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of
 
@@ -81,10 +50,6 @@ _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
 PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store can look taken after its driver was killed, with a margin."""
-_LOOK_SECONDS = 5.0
-_SHOW_SECONDS_PER_TRAINER = 2.5e-4
-"""Seconds per trainer between two looks at the packs under way for the display, because counting thousands of packs
-takes milliseconds."""
 
 
 def run_sweep(
@@ -119,12 +84,11 @@ def run_sweep(
         SweepError: If the sweep cannot continue.
     """
     console = console or PlainConsole(stderr=True)
-    session = _Session(resources, console)
+    say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
+    one_run = OneRun(resources, console)
     tracking_uri()
     workload = load_workload(spec.workload, code)
-    parameters = workload.parameters
-    home = home_of(where, shard)
-    SweepDirectory.check_new(home, is_shard=shard is not None)
+    SweepDirectory.check_new(home_of(where, shard), is_shard=shard is not None)
     if shard is not None:
         check_divisible(spec, shard)
     spec, base = resolved(spec, workload)
@@ -132,60 +96,47 @@ def run_sweep(
     whole = None if shard is None else found_whole(where, shard, spec, code)
     if whole is None:
         SweepDirectory.check_new(where)
-    told = warm_start(spec, parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
-    sample = Sample.of(spec, workload)
-    check_charges(sample)
-    check_stop_metrics(sample)
-    check_starts(sample)
-    warnings = [warning for warning in (few_steps_warning(sample), sampler_warning(spec)) if warning is not None]
+    told = warm_start(spec, workload.parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
+    warnings = check_new(spec, workload)
     processes.start_ahead()
-    ahead = Ahead.of(spec, workload, resources, partial(_engine, whole, spec, workload, resources, console))
+
+    def choose_engine() -> EngineChoice:
+        # Later shards of a divided sweep take the engine of the first one.
+        if whole is not None:
+            return EngineChoice(whole.engine, whole.engine_reason)
+        return engine_for(spec, workload, resources.engine, console)
+
+    ahead = Ahead.of(spec, workload, resources, choose_engine)
     if code is not None:
         trust(code.sha256, console.print)
     with open_resources(resources, ahead.programs) as start_pool:
         for warning in warnings:
-            console.print(warning, soft_wrap=True, markup=False, highlight=False)
+            say(warning)
         choice = ahead.choice.result()
         if choice.notice is not None:
-            console.print(choice.notice, soft_wrap=True, markup=False, highlight=False)
-        defaults = {
-            name: parameter.default
-            for name, parameter in parameters.declared().items()
-            if name not in spec.parameters()
-        }
+            say(choice.notice)
+        declared, given = workload.parameters.declared(), spec.parameters()
+        defaults = {name: parameter.default for name, parameter in declared.items() if name not in given}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
 
-        def create(place: PlaceName, shards: int = 0, shard: Shard | None = None) -> SweepDirectory:
-            return SweepDirectory.create(
-                place,
-                spec,
-                defaults,
-                environment,
-                code,
-                files,
-                annotation,
-                base,
-                engine_reason=choice.reason,
-                warm_start=told,
-                shards=shards,
-                shard=shard,
-            )
-
+        create = partial(
+            SweepDirectory.create,
+            spec=spec,
+            defaults=defaults,
+            environment=environment,
+            code=code,
+            files=files,
+            annotation=annotation,
+            base=base,
+            engine_reason=choice.reason,
+            warm_start=told,
+        )
         if shard is None:
             directory = create(where)
             take_promise(directory)
         else:
             directory = begin_shard(where, shard, spec, code, environment, create)
-        return session.run(directory, workload, start_pool, going_on(workload, environment))
-
-
-def _engine(
-    whole: SweepDirectory | None, spec: Sweep, workload: Workload[Any], resources: Resources, console: Console
-) -> EngineChoice:
-    """Chooses the engine of a new sweep, or takes the recorded engine of a sweep whose first shard has begun."""
-    if whole is not None:
-        return EngineChoice(whole.engine, whole.engine_reason)
-    return engine_for(spec, workload, resources.engine, console)
+        return one_run.run(directory, workload, start_pool, going_on(workload, environment))
 
 
 def run_or_resume(
@@ -229,7 +180,7 @@ def run_or_resume(
         return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
     tracking_uri()
     with open_resources(Resources(local=True)) as start_pool:
-        return _Session(resources, console, PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
+        return OneRun(resources, console, PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
 
 
 def resume_sweep(
@@ -264,7 +215,7 @@ def resume_sweep(
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console or PlainConsole(stderr=True), patience, retry_failed=retry_failed)
+    one_run = OneRun(resources, console or PlainConsole(stderr=True), patience, retry_failed)
     tracking_uri()
     directory = SweepDirectory.open(where)
 
@@ -277,9 +228,8 @@ def resume_sweep(
     if retry_failed:
         check_retry(directory.spec)
     if directory.shards:
-        resume_shard = partial(resume_sweep, resources=resources, console=console, accept_drift=accept_drift)
-        return resume_shards(
-            directory, partial(resume_shard, retry_failed=retry_failed), session.console, everything=retry_failed
+        return _resume_shards(
+            directory, resources, one_run.console, accept_drift=accept_drift, retry_failed=retry_failed
         )
     workload = load_workload_of(directory)
     environment = Environment.current(workload, directory.engine)
@@ -294,234 +244,43 @@ def resume_sweep(
     )
     try:
         with open_resources(resources, ahead.programs) as start_pool:
-            return session.run(directory, workload, start_pool, enter)
+            return one_run.run(directory, workload, start_pool, enter)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
 
 
-@dataclass(frozen=True)
-class _OpenSweep:
-    """A sweep whose ledger and study are open for writing by this process alone.
+def _resume_shards(
+    whole: SweepDirectory, resources: Resources, console: Console, *, accept_drift: bool, retry_failed: bool
+) -> Summary:
+    """Continues all begun shards of a divided sweep one after the other, then summarizes the whole sweep.
 
-    Attributes:
-        recorded: The sweep as recorded.
-        directory: The sweep as this run continues it; `record` makes the record agree with it.
-        rows: The rows of earlier runs in `trainings`, with the columns that the loop and the display need.
+    A shard that another process works on is skipped. Finished shards are resumed only if failed trainings are to be
+    trained again.
     """
-
-    recorded: SweepDirectory
-    directory: SweepDirectory
-    workload: Workload[Any]
-    study: Study
-    writer: LedgerWriter
-    rows: pa.Table
-
-    def record(self) -> None:
-        """Writes this run's changes to the sweep's record. It is called after all checks, so that a refused run
-        changes nothing."""
-        self.writer.confirm()
-        self.recorded.record_as(self.directory)
-        if self.retries_failed:
-            self.writer.take_out_failed()
-
-    @property
-    def is_more(self) -> bool:
-        """Whether this run adds trials or replicates to the sweep, or trains failed trainings again."""
-        return self.directory.spec != self.recorded.spec or self.retries_failed
-
-    @property
-    def retries_failed(self) -> bool:
-        return self.directory.retried != self.recorded.retried
-
-
-@dataclass
-class _Session:
-    """One run of a sweep, from opening its directory to its summary.
-
-    Attributes:
-        resources: What the run uses: trainers, engine, pack size.
-        console: Where progress is shown.
-        patience: Seconds to wait for another process that holds the sweep.
-        began: When the run began, on the monotonic clock.
-        finished: Whether the budget of the sweep is spent.
-        replays: The results of the self-check; `None` before there was one.
-        retry_failed: Whether to train failed trainings again.
-        stop: Whether the user has asked to stop.
-    """
-
-    resources: Resources
-    console: Console
-    patience: float = 0.0
-    began: float = field(default_factory=time.monotonic)
-    finished: bool = False
-    replays: Replays | None = None
-    retry_failed: bool = False
-    stop: StopOnSignal = field(default_factory=StopOnSignal)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def seconds_to_end(self) -> float | None:
-        """The seconds that ending the run may take; `None` (no limit) if nobody stopped the run."""
-        return None if self.finished and not self.stop.requested else self.stop.seconds_left
-
-    def run(
-        self,
-        directory: SweepDirectory,
-        workload: Workload[Any],
-        start_pool: StartPool,
-        enter: Entry,
-    ) -> Summary:
-        """Opens the sweep, trains its remaining trainings, and summarizes it.
-
-        Args:
-            directory: The sweep.
-            workload: The sweep's workload.
-            start_pool: Starts the trainers.
-            enter: The entry that checks the sweep's record and derives from it the sweep to train.
-        """
+    began = time.monotonic()
+    refused: dict[int, str] = {}
+    n_before = Ledger(whole.place).trainings(columns=["trial"]).num_rows
+    say = partial(console.print, markup=False, soft_wrap=True)
+    for part in whole.parts:
+        if part.finished and not retry_failed:
+            continue
+        say(f"shard {part.of_shard}: {part.place}")
         try:
-            with self._opened(directory, workload, enter) as sweep:
-                return self._train(sweep, start_pool)
-        except (StoreError, DamagedFileError, PoolError) as error:
-            # The storage and the pool worked when the sweep began, so this error is not due to the spec.
-            raise SweepError(str(error), directory.place) from error
-        except KeyboardInterrupt:
-            # This KeyboardInterrupt comes from a second Ctrl-C, or from a Ctrl-C before the sweep starts or while it
-            # ends. No summary is printed.
-            self.console.print(how_to_continue(directory), soft_wrap=True, markup=False)
-            raise
-
-    @contextmanager
-    def _opened(self, directory: SweepDirectory, workload: Workload[Any], enter: Entry) -> Iterator[_OpenSweep]:
-        with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
-            # The sweep's record is read again under the writer's lock, because another run may have changed it before
-            # the lock was taken.
-            recorded = SweepDirectory.open(directory.place)
-            directory = enter(recorded)
-            for message in writer.set_aside.values():
-                self.console.print(message)
-            study = Study(directory)
-            rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
-            check_rows(directory, study, rows)
-            if self.retry_failed:
-                directory, rows = self._retrying(directory, rows)
-            yield _OpenSweep(recorded, directory, workload, study, writer, rows)
-
-    def _retrying(self, directory: SweepDirectory, rows: pa.Table) -> tuple[SweepDirectory, pa.Table]:
-        """Returns the sweep with its failed trainings queued again, and the rows of all its other trainings."""
-        failed = rows.filter(IS_FAILED)
-        self.console.print(f"{failed.num_rows:,} failed trainings to train again", markup=False)
-        names = zip(failed["trial"].to_pylist(), failed["replicate"].to_pylist(), strict=True)
-        return directory.retrying(names), rows.filter(~IS_FAILED)
-
-    def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
-        """Opens the ledger for writing. If another process holds the lock, waits until the lock is released or its
-        holder is found dead."""
-        until = self.began + self.patience
-        is_said = False
-        while True:
-            try:
-                return open_writer()
-            except TakenError as taken:
-                if time.monotonic() >= until:
-                    raise
-                if not is_said:
-                    self.console.print(f"{taken}; waiting for up to {self.patience:g} s", markup=False, soft_wrap=True)
-                    is_said = True
-            time.sleep(_LOOK_SECONDS)
-
-    def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        self.replays = None if sweep.is_more else earlier_replays(sweep.recorded)
-        with ExitStack() as at_last:
-            # MLflow's process is closed at the end of this block, so that it goes on logging while Ray shuts down and
-            # the ledger is read.
-            projection = self._train_to_end(sweep, start_pool, at_last)
-            summary = summarize(
-                sweep.directory,
-                refused=sweep.study.refused,
-                finished=self.finished,
-                seconds=self.seconds,
-                n_before=sweep.rows.num_rows,
-                replays=self.replays,
-            )
-        return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
-
-    def _train_to_end(self, sweep: _OpenSweep, start_pool: StartPool, at_last: ExitStack) -> Projection:
-        """Trains until the budget is spent or the user stops the run. Then closes everything, in the reverse order of
-        opening.
-
-        Args:
-            sweep: The sweep.
-            start_pool: Starts its trainers.
-            at_last: Closes the returned projection later.
-        """
-        directory = sweep.directory
-        files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
-        every = directory.spec.one_probe_in()
-        context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
-        with ExitStack() as opened:
-            pool = opened.enter_context(closing(start_pool(sweep.workload, context)))
-            # The sweep's record is written before MLflow's process starts, because that process reads it.
-            sweep.record()
-            projection = Projection(directory)
-            at_last.callback(lambda: projection.close(self.seconds_to_end, logging_progress(self.console)))
-            opened.callback(lambda: projection.end_soon(in_haste=self.seconds_to_end is not None))
-            display, beacon = ProgressDisplay(self.console, directory.own_spec, sweep.rows), Beacon(directory.place)
-            loop = SweepLoop(
-                directory,
-                sweep.workload,
-                sweep.study,
-                sweep.writer,
-                pool,
-                pack_size=self.resources.pack_size,
-                max_failures=self.resources.max_failures,
-                followers=(display, projection),
-            )
-            opened.callback(self._end_run, sweep, beacon)
-            opened.enter_context(self.stop)
-            opened.enter_context(display)
-            _print_found(self.console, loop.resume(sweep.rows))
-            looked = 0.0
-
-            def should_stop() -> bool:
-                nonlocal looked
-                for notice in pool.notices():
-                    self.console.print(notice, soft_wrap=True, markup=False)
-                if time.monotonic() - looked > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
-                    _show_progress(display, beacon, pool, loop, projection.lag)
-                    looked = time.monotonic()
-                return self.stop.requested
-
-            self.finished = loop.run(should_stop)
-            if self.finished and self.replays is None:
-                beacon.show("replaying some of the trainings", loop.n_asked, ())
-                self.replays = replay_some(loop.directory, sweep.workload, pool, lambda: self.stop.requested)
-        return projection
-
-    def _end_run(self, sweep: _OpenSweep, beacon: Beacon) -> None:
-        """Makes the study durable and records the end of the run, unless another process has taken over the sweep."""
-        sweep.writer.confirm()
-        sweep.study.save()
-        sweep.directory.record_run(finished=self.finished, seconds=self.seconds)
-        # `progress.json` is written last, because it belongs to another driver if that driver has taken over the sweep.
-        beacon.end()
-
-
-def _print_found(console: Console, state: Found) -> None:
-    if state.n_kept or state.n_told or state.n_queued:
-        queued = f"{state.n_queued} trainings to train"
-        if state.n_from_checkpoint:
-            queued += f", {state.n_from_checkpoint} of them from a checkpoint"
-        words = f"found {state.n_kept} trainings, reported {state.n_told} trials to Optuna, {queued}"
-        console.print(words, markup=False)
-
-
-def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:
-    """Shows the sweep's state on the console, and writes it to a file for `attnsweep status`."""
-    waiting_for = pool.waiting_for
-    packs = loop.under_way()
-    display.heartbeat(waiting_for, packs)
-    beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs, lag)
+            summary = resume_sweep(part.place, resources, console, accept_drift=accept_drift, retry_failed=retry_failed)
+        except TakenError as taken:
+            say(str(taken))
+            continue
+        refused |= summary.refused
+        if not summary.finished:
+            break
+    directory = SweepDirectory.open(whole.place)
+    if words := directory.shortfall:
+        say(words)
+    return summarize(
+        directory,
+        refused=refused,
+        finished=directory.finished,
+        seconds=time.monotonic() - began,
+        n_before=n_before,
+        replays=earlier_replays(directory),
+    )

@@ -1,4 +1,4 @@
-"""The configurations of a sweep: an Optuna study, which only the driver asks for trials and reports values to."""
+"""The Optuna study of a sweep: the driver alone draws trials from the study and reports the trials' values to it."""
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
-from attnsweep.orchestrator.running.journal_pieces import read_pieces
-from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
+from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, read_pieces, readable
 from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place_names import as_argument
@@ -190,7 +189,7 @@ class Study:
 
     def refuse(self, trial: int, reason: str) -> None:
         """Ends a trial whose combination of values the workload refuses. The sampler does not learn from the trial."""
-        self._note(trial, _REFUSED, reason)
+        (self._entries or self._backend).set_trial_user_attr(self._id_in_storage(trial), _REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
 
@@ -205,14 +204,12 @@ class Study:
         """
         values, excess = told if isinstance(told, Told) else (None if told is None else (told,), {})
         state = TrialState.FAIL if values is None else TrialState.COMPLETE
+        storage, trial_id = self._entries or self._backend, self._id_in_storage(trial)
         for name, violation in excess.items():
-            self._constrain(trial, name, violation)
-        if self._entries:
-            self._entries.end(self._shard.number(trial), state, values)
-            return
+            storage.set_trial_system_attr(trial_id, constraint_attribute(name), violation)
         if self._spec.sampler == "boundary" and values is not None and n_judged is not None:
-            self._note(trial, N_JUDGED, n_judged)
-        self._backend.set_trial_state_values(self._id_in_storage(trial), state, values)
+            storage.set_trial_user_attr(trial_id, N_JUDGED, n_judged)
+        storage.set_trial_state_values(trial_id, state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
         """Records a running trial's value at a step. Returns `False` if the study already had a value for this step."""
@@ -226,7 +223,7 @@ class Study:
         """Asks the pruner about a trial after its report at this step, and records the decision."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
-            self._note(trial, _PRUNED, step)
+            self._backend.set_trial_user_attr(self._id_in_storage(trial), _PRUNED, step)
             self.pruned[trial] = step
 
     def tell_pruned(self, trial: int) -> None:
@@ -291,20 +288,9 @@ class Study:
                 self._backend.set_study_system_attr(self._id, name, value)
         return trial
 
-    def _note(self, trial: int, name: str, value: object) -> None:
-        if self._entries:
-            self._entries.note(self._shard.number(trial), name, value)
-            return
-        self._backend.set_trial_user_attr(self._id_in_storage(trial), name, value)
-
-    def _constrain(self, trial: int, name: str, excess: float) -> None:
-        if self._entries:
-            self._entries.constrain(self._shard.number(trial), name, excess)
-            return
-        self._backend.set_trial_system_attr(self._id_in_storage(trial), constraint_attribute(name), excess)
-
     def _id_in_storage(self, trial: int) -> int:
-        return self._backend.get_trial_id_from_study_id_trial_number(self._id, self._shard.number(trial))
+        number = self._shard.number(trial)
+        return number if self._entries else self._backend.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:

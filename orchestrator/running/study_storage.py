@@ -1,27 +1,246 @@
-"""Opens the storage of a sweep's study: the journal in its directory, or a database that the sweep names."""
+"""Where a sweep's study is stored: a database that the sweep names, a journal's file, or a journal in an object store.
 
-from collections.abc import Iterator
+Objects of a store cannot be appended to, so each `append` to a journal makes a new object, a piece. Pieces are numbered
+and created, never overwritten: of two writers one gets a number, and the other learns that it has lost the sweep. A
+writer begins with a piece of its own, which stays. From then on a predecessor, which may wake up or whose request may
+be delayed, cannot add a piece: its next number is taken. All pieces in order are a file that Optuna's
+`JournalFileBackend` can read; the seals of the lines (`journal.Chain`) hold the pieces together.
+
+Many pieces are joined into one. The content of a joined piece depends only on the pieces that it replaces, not on who
+joins them when. A piece whose number a joined piece covers does not count.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from optuna.storages import BaseStorage, JournalStorage, get_storage
 from sqlalchemy import make_url
 
-from attnsweep.orchestrator.running.journal import JournalFile, StudyLog
-from attnsweep.orchestrator.running.journal_pieces import JournalPieces
+from attnsweep.orchestrator.running.journal import Chain, JournalFile, Operation, Seals, StudyLog, read_seals
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
 
+_MOST_PIECES = 100
+"""Number of pieces after which they are joined into one."""
+_EARLIER = re.compile(r"(\d{12})\.jsonl")
+"""The name of a piece of attnsweep up to 0.2, by the number of its first line. Joining overwrote the first piece."""
+_PIECE, _JOINED = re.compile(r"piece-(\d{8})\.jsonl"), re.compile(r"joined-(\d{8})\.jsonl")
+_WRITER = "attnsweep:writer"
+_OPENING = f'"system_attr":{{"{_WRITER}":'
 
-def check_storage(spec: Sweep) -> None:
-    """Opens the study's storage if the sweep names one, so that an error appears before anything is written.
+
+@dataclass(frozen=True)
+class Pieces:
+    """The content of a journal in an object store, as it was read from its objects ("pieces").
+
+    Attributes:
+        lines: The journal's lines.
+        seals: The lines' seals, of which none is wrong.
+        number: The number of the last piece; 0 if there are only pieces of earlier versions, or none.
+        names: The objects that hold the journal.
+        passed: The objects that do not count, because a joined one covers them.
+        first: The pieces among `names` that begin the work of a writer.
+    """
+
+    lines: list[str]
+    seals: Seals
+    number: int
+    names: list[str]
+    passed: list[str]
+    first: list[str]
+
+
+class JournalPieces:
+    """The journal of a sweep in an object store, stored in pieces; used by the sweep's only writer.
+
+    Args:
+        prefix: The sweep's place.
+        folder: The folder of the pieces.
+    """
+
+    def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
+        self._prefix = prefix
+        self._folder = folder
+        self._names: list[str] = []
+        self._number = 0
+        self._chain = Chain()
+
+    def load(self) -> list[str]:
+        """Adds a first line of this writer, and returns all lines of the journal. Before this call, a predecessor may
+        still add pieces."""
+        # The entry identifies this writer. Optuna ignores the entry, because it is about a study that does not exist.
+        entry = {
+            "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
+            "worker_id": "attnsweep",
+            "study_id": -1,
+            "system_attr": {_WRITER: uuid.uuid4().hex},
+        }
+        opening = json.dumps(entry, separators=(",", ":"))
+        while True:
+            journal = read_pieces(self._prefix, self._folder)
+            self._names, self._number, self._chain = journal.names, journal.number, journal.seals.chain
+            sealed = self._chain.seal(opening)
+            if self._create([sealed]):
+                return [*journal.lines, sealed]
+            if _piece(self._number) not in self._prefix.texts(self._folder):
+                raise self._taken(self._number)
+
+    def append(self, lines: list[str]) -> None:
+        if len(self._names) > _MOST_PIECES:
+            self._join()
+        if not self._create([self._chain.seal(line) for line in lines]):
+            raise self._taken(self._number)
+
+    def _create(self, lines: list[str]) -> bool:
+        """Creates the journal's next piece. Returns `False` if another writer has created it."""
+        self._number += 1
+        name = _piece(self._number)
+        text = "".join(f"{line}\n" for line in lines)
+        if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
+            # The client repeats a write whose answer was lost, and the store then refuses the repetition. Equal text
+            # shows that this writer wrote the piece, because two writers' texts always differ in their seals (chained
+            # digests).
+            stored = self._prefix.versioned(f"{self._folder}/{name}")
+            if stored is None or stored.text != text:
+                return False
+        self._names.append(name)
+        return True
+
+    def _join(self) -> None:
+        journal = read_pieces(self._prefix, self._folder)
+        if journal.number != self._number:
+            raise self._taken(journal.number)
+        name = f"joined-{journal.number:08d}.jsonl"
+        # This write is unconditional, because a large upload cannot be conditional. Another process that repeats the
+        # write writes the same content.
+        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
+        spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
+        self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))
+        self._names = [name]
+
+    def _taken(self, number: int) -> StoreError:
+        return StoreError(
+            f"{self._prefix}/{self._folder}/{_piece(number)}",
+            given="a piece of the journal that another process has written",
+            expected="that this process is the sweep's only writer",
+            fix="wait until that process ends, or stop it; the rows that this process has committed are kept",
+        )
+
+
+def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
+    """Reads a journal from its pieces, even while a writer adds and joins pieces.
 
     Raises:
-        SpecError: If Optuna cannot open it, or if its path is relative and so depends on the current folder.
+        UserError: If a piece is missing or damaged. The error names the piece.
+    """
+    names = prefix.texts(folder)
+    while True:
+        try:
+            return _read(prefix, folder, names)
+        except (FileNotFoundError, UserError):
+            listed = prefix.texts(folder)
+            if listed == names:
+                raise
+            names = listed
+
+
+def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
+    """Returns the names of the pieces that processes without the sweep's lock have added: a joined piece covers their
+    numbers, but lacks their lines."""
+    lines = set(journal.lines)
+    texts = _texts(prefix, folder, journal.passed)
+    return [name for name, text in texts.items() if not lines.issuperset(_lines(text))]
+
+
+def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
+    joined = max(_numbered(_JOINED, names), default=None)
+    first = joined[0] if joined else 0
+    later = [(number, name) for number, name in _numbered(_PIECE, names) if number > first]
+    for expected, (number, name) in enumerate(later, start=first + 1):
+        if number != expected:
+            raise _damaged(
+                prefix,
+                f"{folder}/{_piece(expected)}",
+                f"a missing piece of the journal, although the later piece {name} exists",
+            )
+    # Pieces of earlier versions are named by the number of their first line. Pieces of this version follow each other.
+    chosen: list[tuple[int | None, str]] = [(None, joined[1])] if joined else [*_numbered(_EARLIER, names)]
+    chosen += [(None, name) for _, name in later]
+    texts = _texts(prefix, folder, [name for _, name in chosen])
+    lines: list[str] = []
+    ends: dict[str, int] = {}
+    for begins, name in chosen:
+        if begins is not None and begins > len(lines):
+            raise _damaged(
+                prefix,
+                f"{folder}/{name}",
+                f"a piece that begins at line {begins} of the journal, but no piece with the lines {len(lines)} to"
+                f" {begins - 1}",
+            )
+        # A piece that begins before this line is skipped: the joined first piece has its lines already, and the
+        # piece has not been removed yet.
+        if begins is None or begins == len(lines):
+            lines += _lines(texts[name])
+            ends[name] = len(lines)
+    seals = read_seals(line.encode() for line in lines)
+    if bad := sorted({*seals.broken, *seals.foreign}):
+        name = next(name for name, end in ends.items() if bad[0] <= end)
+        raise _damaged(
+            prefix,
+            f"{folder}/{name}",
+            "a piece of the journal that was changed, or does not continue the pieces before it",
+        )
+    pieces = [name for pattern in (_EARLIER, _JOINED, _PIECE) for _, name in _numbered(pattern, names)]
+    passed = [name for name in pieces if name not in ends]
+    begun = [name for _, name in later if _OPENING in texts[name]]
+    return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed, begun)
+
+
+def _numbered(pattern: re.Pattern[str], names: Collection[str]) -> list[tuple[int, str]]:
+    matches = ((pattern.fullmatch(name), name) for name in names)
+    return sorted((int(match[1]), name) for match, name in matches if match)
+
+
+def _texts(prefix: ObjectPrefix, folder: str, names: list[str]) -> dict[str, str]:
+    with ThreadPoolExecutor(prefix.n_at_once) as threads:
+        texts = threads.map(prefix.read_text, [f"{folder}/{name}" for name in names])
+        return dict(zip(names, texts, strict=True))
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _piece(number: int) -> str:
+    return f"piece-{number:08d}.jsonl"
+
+
+def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
+    return UserError(
+        f"{prefix}/{name}",
+        given=given,
+        expected="the pieces of the study's journal as they were written",
+        fix="restore the folder's objects from a copy, or from the bucket's versions",
+    )
+
+
+def check_storage(spec: Sweep) -> None:
+    """Opens the database of a sweep's study, if the sweep names one, so that an error appears before anything is
+    written.
+
+    Raises:
+        SpecError: If Optuna cannot open the database, or if its path is relative and so depends on the current folder.
     """
     if spec.storage is None:
         return
@@ -51,7 +270,7 @@ def check_database(storage: str) -> None:
     """Raises an error if an SQLite database does not exist, because opening it would create it.
 
     Raises:
-        FileNotFoundError: If it does not exist.
+        FileNotFoundError: If the database does not exist.
     """
     if (database := _file_of(storage)) is not None and not database.exists():
         raise FileNotFoundError(f"the database {database.absolute()} does not exist")
@@ -64,7 +283,7 @@ def _file_of(storage: str) -> Path | None:
 
 
 def name_of(directory: SweepDirectory) -> str:
-    """Returns how messages name the study: by its journal's file, or `the study` in a database."""
+    """Returns the name of a sweep's study for messages: its journal's file, or `the study` if it is in a database."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
@@ -73,22 +292,19 @@ def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | Non
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None
-    journal = _journal(directory)
+    place = directory.place
+    assert isinstance(place, LocalFolder | ObjectPrefix)
+    if isinstance(place, LocalFolder):
+        journal: JournalFile | JournalPieces = JournalFile(place, STUDY_FILE)
+    else:
+        journal = JournalPieces(place, STUDY_FILE)
     log = StudyLog(journal.load(), journal.append)
     return JournalStorage(log), log
 
 
-def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
-    place = directory.place
-    if isinstance(place, LocalFolder):
-        return JournalFile(place, STUDY_FILE)
-    assert isinstance(place, ObjectPrefix)
-    return JournalPieces(place, STUDY_FILE)
-
-
 @contextmanager
 def readable(directory: SweepDirectory) -> Iterator[None]:
-    """A context for reading a study. Any error of Optuna or its database becomes a UserError."""
+    """A context for reading a study, in which any error of Optuna or its database becomes a UserError."""
     try:
         yield
     except UserError:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import duckdb
@@ -41,7 +42,7 @@ def how_to_continue(directory: SweepDirectory) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Promised:
-    """The cost of a sweep that a forecast promised, and the actual cost.
+    """The cost of a finished sweep that a forecast had predicted ("promised"), and the actual cost.
 
     Attributes:
         promise: The prediction.
@@ -134,9 +135,8 @@ class Summary:
 
     def to_json(self) -> str:
         """Returns the summary as one line of JSON, for scripts."""
-        stuck, preferred, roles = self.results.stuck, self.results.preferred, self.results.roles
-        best, front = preferred.best, preferred.front
-        slow = self.results.stuck_or_slow
+        results = self.results
+        stuck, best, front = results.stuck, results.best, results.front
         content = {
             "directory": str(self.directory.place),
             "sweep": self.directory.sweep,
@@ -147,16 +147,16 @@ class Summary:
             "trials": self.n_trials,
             "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
-            "outcomes": self.results.outcomes,
+            "outcomes": results.outcomes,
             "stuck_rate": stuck.share,
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
-            "stuck_or_slow": slow.as_json() if slow else None,
+            "stuck_or_slow": results.stuck_or_slow.as_json() if results.stuck_or_slow else None,
             "best_trial": best.trial if best else None,
             "pareto_front": None if front is None else [trial.as_json() for trial in front],
-            "feasible_trials": preferred.n_feasible,
+            "feasible_trials": results.preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
-            "roles": roles.as_json() if roles else None,
+            "roles": results.roles.as_json() if results.roles else None,
             "price": self.promised.as_json() if self.promised else None,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
@@ -170,59 +170,51 @@ class Summary:
             console: Where to print.
             report: Whether a report is written after the summary.
         """
-        place = as_argument(self.directory.place)
-        console.print(
-            Text.assemble(
-                "\n", (self.directory.sweep, "bold"), f"  {self.n_trainings} trainings of {self.n_trials} trials"
-            )
-        )
-        console.print(_outcome_table(self.results.outcomes))
-        console.print(f"stuck rate {rate_label(self.results.stuck)}, 95% interval over trials", markup=False)
+        place, results = as_argument(self.directory.place), self.results
+        say = partial(console.print, soft_wrap=True, markup=False)
+        say_plainly = partial(say, highlight=False)
+        title = f"  {self.n_trainings} trainings of {self.n_trials} trials"
+        console.print(Text.assemble("\n", (self.directory.sweep, "bold"), title))
+        console.print(_outcome_table(results.outcomes))
+        say(f"stuck rate {rate_label(results.stuck)}, 95% interval over trials")
         if self.asked is not None:
-            console.print(f"{self.asked.ending.share_label} {rate_label(self.asked.overall)}", markup=False)
-        if self.results.pruned_note is not None:
-            console.print(self.results.pruned_note, soft_wrap=True, markup=False)
-        if self.results.stuck_or_slow is not None:
-            console.print(self.results.stuck_or_slow.sentence(), soft_wrap=True, markup=False)
-        shown, ending = (self.asked, self.asked.ending) if self.asked else (self.results, STUCK)
+            say(f"{self.asked.ending.share_label} {rate_label(self.asked.overall)}")
+        if results.pruned_note is not None:
+            say(results.pruned_note)
+        if results.stuck_or_slow is not None:
+            say(results.stuck_or_slow.sentence())
+        shown, ending = (self.asked, self.asked.ending) if self.asked else (results, STUCK)
         for rates in shown.by_parameter:
             console.print(_rate_table(rates, ending))
-        if self.results.roles is not None:
-            console.print(_role_table(self.results.roles))
-        self._print_preferred(console)
-        if self.replays is not None and self.replays.deviations and not self.fault:
-            console.print(str(self.replays), soft_wrap=True, markup=False)
-        for trial, reason in islice(self.refused.items(), 1):
-            n_refused = len(self.refused)
-            console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
-        console.print(f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second")
-        console.print(f"engine   {self.directory.engine_in_words}", soft_wrap=True, highlight=False, markup=False)
-        if self.promised is not None:
-            console.print(self.promised.sentence(), soft_wrap=True, highlight=False, markup=False)
-        if report and self.finished:
-            console.print(f"report   {place}/{REPORT_FILE}", soft_wrap=True, highlight=False, markup=False)
-        for line in self.next_steps(place):
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
-        if self.replays is not None and self.fault is not None:
-            first = next(iter(self.replays.disagreeing))
-            console.print(f"\nfault    {self.fault}", style="bold red", soft_wrap=True, highlight=False, markup=False)
-            for line in (
-                "The rows are kept; do not rely on them before the cause is known. Likely causes:",
-                *(f"  - {cause}" for cause in LIKELY_CAUSES),
-                f"compare  attnsweep replay {place} {first}",
-            ):
-                console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-    def _print_preferred(self, console: Console) -> None:
-        preferred, objectives = self.results.preferred, self.directory.spec.objectives
-        for sentence in preferred.sentences():
-            console.print(sentence, soft_wrap=True, markup=False)
-        if (best := preferred.best) is not None:
+        if results.roles is not None:
+            console.print(_role_table(results.roles))
+        for sentence in results.preferred.sentences():
+            say(sentence)
+        objectives = self.directory.spec.objectives
+        if (best := results.best) is not None:
             values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
-            console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
-            console.print(f"           {best.objective} {best.value:.4g}, to {objectives[0].direction}")
-        if preferred.front:
-            console.print(_front_table(preferred.front, objectives))
+            say(f"best trial #{best.trial}: {values}")
+            say(f"           {best.objective} {best.value:.4g}, to {objectives[0].direction}")
+        if results.front:
+            console.print(_front_table(results.front, objectives))
+        if self.replays is not None and self.replays.deviations and not self.fault:
+            say(str(self.replays))
+        for trial, reason in islice(self.refused.items(), 1):
+            say(f"{len(self.refused)} trials refused, such as #{trial}: {reason}")
+        say(f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second")
+        say_plainly(f"engine   {self.directory.engine_in_words}")
+        if self.promised is not None:
+            say_plainly(self.promised.sentence())
+        if report and self.finished:
+            say_plainly(f"report   {place}/{REPORT_FILE}")
+        for line in self.next_steps(place):
+            say_plainly(line)
+        if self.replays is not None and self.fault is not None:
+            say_plainly(f"\nfault    {self.fault}", style="bold red")
+            say_plainly("The rows are kept; do not rely on them before the cause is known. Likely causes:")
+            for cause in LIKELY_CAUSES:
+                say_plainly(f"  - {cause}")
+            say_plainly(f"compare  attnsweep replay {place} {next(iter(self.replays.disagreeing))}")
 
     def next_steps(self, place: str) -> list[str]:
         """Returns lines that name the sweep's files and the next commands to type."""

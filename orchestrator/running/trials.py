@@ -1,25 +1,29 @@
-"""The open trials of a sweep: drawn, queued as trainings, and reported to the study when their rows are in the
+"""The open trials of a sweep: drawn, queued as trainings, pruned, and reported to the study when their rows are in the
 ledger."""
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, Ending, complete_among, ended_trainings
 from attnsweep.orchestrator.running.plan import Backlog
 from attnsweep.orchestrator.running.study import Configuration, Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.messages import PackOrder, Probed, Trained
 from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces.replication import n_wanted
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError
 
 
 @dataclass
 class _Tally:
-    """The trainings of one trial: those that have ended, and the number queued so far."""
+    """The trainings of an open trial: those that have ended, and the number queued so far."""
 
     configuration: Configuration
     ended: EndedTrainings = field(default_factory=EndedTrainings)
@@ -116,12 +120,96 @@ class OpenTrials:
             return False
         del self._tallies[trial]
         if not tally.is_told:
-            self._tell(trial, tally.ended)
+            if tally.ended.is_pruned:
+                self._study.tell_pruned(trial)
+            else:
+                self._study.tell(trial, tally.ended.told(self._directory.spec), len(tally.ended.judged))
             self.n_told += 1
         return True
 
-    def _tell(self, trial: int, ended: EndedTrainings) -> None:
-        if ended.is_pruned:
-            self._study.tell_pruned(trial)
-        else:
-            self._study.tell(trial, ended.told(self._directory.spec), len(ended.judged))
+
+class Pruning:
+    """Reports the values of trials to the study's pruner, and ends the trainings of trials that have fallen behind.
+
+    The value of a trial at a step is the objective over all of the trial's trainings at this step; a training that has
+    ended keeps its last value for later steps. The pruner decides on a trial only while all its trainings are being
+    trained, so that all of them are pruned or none. The trainings in the pack that reported last end at this very
+    step, those in other packs at their next probe.
+
+    A decision is stored durably in the study before anything that depends on the decision, so it also holds when a pack
+    is trained again. A step for which the study has a value is not decided again.
+
+    Args:
+        spec: The sweep. Without a pruner nothing is done.
+        study: The sweep's study.
+    """
+
+    def __init__(self, spec: Sweep, study: Study) -> None:
+        self._is_on = spec.pruner is not None
+        self._objective, self._n_wanted = spec.objectives[0], n_wanted(spec.replicates, {})
+        self._study = study
+        self._reached: dict[int, dict[int, dict[int, Ending]]] = defaultdict(lambda: defaultdict(dict))
+        self._closed: set[int] = set()
+
+    def begin(self, rows: pa.Table) -> None:
+        """Continues from an earlier run. Trials that have ended in the study, or have rows, are not pruned any more.
+
+        Args:
+            rows: All rows of the ledger's `trainings`.
+        """
+        if self._is_on:
+            self.close(asked.trial for asked in self._study.asked() if asked.is_told)
+            self.close(rows["trial"].unique().to_pylist())
+
+    def prepared(self, order: PackOrder) -> PackOrder:
+        """Returns the pack's order for a trainer with the pruner's instructions: wait at probes, and end pruned trials
+        at their step."""
+        if not self._is_on:
+            return order
+        decided = self._study.pruned
+        tasks = [replace(task, pruned_step=decided.get(task.trial)) for task in order.tasks]
+        return replace(order, tasks=tasks, waits=True)
+
+    def answer(self, order: PackOrder, probed: Probed) -> list[int]:
+        """Returns the positions in the pack of the trainings that must end at this probe or should have ended
+        before."""
+        lanes: dict[int, list[int]] = defaultdict(list)
+        for lane, task in enumerate(order.tasks):
+            lanes[task.trial].append(lane)
+        running, pruned = set(probed.running), []
+        for trial, positions in lanes.items():
+            reached = {order.tasks[lane].replicate: Ending(*probed.reached[lane]) for lane in positions}
+            self._report(trial, probed.step, reached, is_running=not running.isdisjoint(positions))
+            if self._study.pruned.get(trial, probed.step + 1) <= probed.step:
+                pruned += positions
+                self._reached.pop(trial, None)
+        if not running:
+            self.close(lanes)
+        return pruned
+
+    def lane_steps(self, order: PackOrder, trained: Trained) -> int:
+        """Returns the work of a pack in training steps, for choosing pack sizes. Pruned trainings count with all their
+        steps."""
+        if not self._is_on:
+            return trained.lane_steps
+        return sum(task.training.parameters.n_steps for task in order.tasks)
+
+    def close(self, trials: Iterable[int]) -> None:
+        """Excludes trials from further pruning, because some of their trainings have ended for good."""
+        for trial in trials:
+            self._closed.add(trial)
+            self._reached.pop(trial, None)
+
+    def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
+        """Reports a trial's value at a step to the study, once all trainings of the trial have reached this step."""
+        if trial in self._closed or trial in self._study.pruned:
+            return
+        if len(reached) < self._n_wanted:
+            # The other trainings of the trial are in other packs, so the values that these packs reported at this step
+            # are added.
+            together = self._reached[trial][step]
+            together.update(reached)
+            reached = together
+        value = EndedTrainings(dict(reached)).value(self._objective) if len(reached) == self._n_wanted else None
+        if value is not None and self._study.report(trial, step, value) and is_running:
+            self._study.decide(trial, step)

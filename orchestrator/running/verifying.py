@@ -1,16 +1,20 @@
 """Runs `attnsweep verify`: trains a claim's groups, batch by batch, until the evidence decides or the budget is spent.
 
-A claim is one ordinary sweep, with a trial for each group. Each batch is one run of the sweep, and each further batch
-adds replicates. Claims can therefore be interrupted, resumed, audited and replayed like other sweeps.
+The trainings of a claim are one ordinary sweep, with a trial for each group of trainings that the claim compares. Each
+batch is one run of the sweep, and each further batch adds replicates. Therefore the sweep can be interrupted, resumed,
+audited and replayed like any other.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.verdict import Verdict, read_verdict
+from attnsweep.orchestrator.analysis.verdict_rows import layer_number, no_metric, quantities
 from attnsweep.orchestrator.report.verdict_page import write_verdict
-from attnsweep.orchestrator.running.preflight.claim import check_claim
+from attnsweep.orchestrator.running.preflight import Sample
 from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.annotation import Annotation
@@ -18,7 +22,15 @@ from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import Claim
-from attnsweep.workloads.errors import UserError
+from attnsweep.search_spaces.statement import Quantity
+from attnsweep.search_spaces.validation import check_outcome
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
+from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.user_code import users_code
+from attnsweep.workloads.vocabulary import ROLES
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,7 @@ def decide(
     while True:
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
+        # The first batch, which is trained in any case, is the least budget.
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
         wanted = 0
@@ -110,3 +123,55 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
             fix="choose another --dir; or give the directory in place of the claim's file to continue the stored claim",
         )
     return given
+
+
+def check_claim(claim: Claim) -> None:
+    """Checks that a claim's statements are about what its workload measures, and about steps that trainings reach.
+
+    Raises:
+        SpecError: If the claim names an unknown outcome, event, role, layer or metric, or a step that no training
+            reaches.
+    """
+    workload = load_workload(claim.workload)
+    for statement in claim.statements:
+        for quantity in statement.quantities:
+            _check_names(quantity, claim, workload)
+            step = quantity.by if quantity.kind == "rate" or statement.is_of_values else statement.bound
+            last = workload.parameters.resolve({**claim.fixed, **claim.groups[quantity.group]}).n_steps
+            if step is not None and step > last:
+                fix = "state an earlier one, or raise n_steps"
+                raise SpecError("states", given=statement.text, expected=f"a step up to n_steps={last}", fix=fix)
+    metrics = sorted({each.name for each in quantities(claim) if each.what == "value"})
+    if not metrics:
+        return
+    # The start of one training shows which metrics the workload measures.
+    ((training, *_), *_) = Sample.of(claim.sweep(), workload).shapes
+    pack = Pack(workload, [training])
+    with training_settings(), users_code(f"{claim.workload}: measure", "metrics by name", "correct it"):
+        pack.advance(1, n_probes=1)
+    known = sorted(pack.result().evidence.metrics)
+    for name in metrics:
+        # BLEU is computed from sentences that trainings write at their end.
+        if name not in known and not name.startswith("bleu_"):
+            raise no_metric(name, known)
+
+
+def _check_names(quantity: Quantity, claim: Claim, workload: Workload[Any]) -> None:
+    if quantity.what == "outcome":
+        check_outcome("states", quantity.name, workload.outcomes)
+    if quantity.what == "event":
+        for event in (quantity.name, quantity.before):
+            if event is not None and event not in workload.events:
+                raise _unknown("an event", event, workload.events, f"{claim.workload} declares no events")
+    if quantity.what == "role":
+        scored = workload.head_score_names
+        roles = {name for name, role in ROLES.items() if role.score in scored}.union(scored)
+        if quantity.name not in roles:
+            raise _unknown("a role", quantity.name, sorted(roles), f"{claim.workload} scores no such head")
+        layer_number(claim.workload, quantity.layer)
+
+
+def _unknown(kind: str, name: str, known: Collection[str], if_none: str) -> SpecError:
+    expected = f"{kind}: {', '.join(known) or f'none: {if_none}'}"
+    fix = did_you_mean(name, known, otherwise="name one of them, or an outcome")
+    return SpecError("states", given=name, expected=expected, fix=fix)

@@ -1,9 +1,8 @@
-"""Reads trials of earlier, finished sweeps from their ledgers, and gives them to the Optuna sampler of a new sweep."""
+"""Reads trials of finished sweeps from their ledgers, and gives the trials to the Optuna sampler of a new sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -21,7 +20,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 _FLAG = "--warm-start"
 _LEARN_FROM_OTHERS = ("tpe", "cmaes", "boundary")
 _FEWEST_FOR_CMAES = 10
-"""The fewest trials for `cmaes`, because Optuna starts it from their best tenth."""
+"""The fewest trials of other sweeps for the sampler `cmaes`, which starts from the best tenth of the trials."""
 
 
 def warm_start(
@@ -101,7 +100,9 @@ def _told(
 ) -> EarlierSweep:
     earlier = SweepDirectory.open(where)
     _check(earlier, spec)
-    rows = _rows(earlier)
+    ledger = Ledger(earlier.place)
+    columns = [name for name in ledger.tables()["trainings"].schema.names if name.startswith("param_")]
+    rows = ledger.trainings(columns=[*JUDGING_COLUMNS, *columns])
     row_of = {row["trial"]: row for row in rows.to_pylist()}
     ended = ended_trainings(rows)
     told, misfits = [], []
@@ -122,7 +123,16 @@ def _told(
                 )
             )
     if not told:
-        raise _refusal(earlier, misfits)
+        given, expected = "without a trial that has ended with a value", "a sweep with such trials"
+        if misfits:
+            given = f"whose trial {misfits[0][0]} has {misfits[0][1]}"
+            expected = "trials that this sweep could draw"
+        raise UserError(
+            _FLAG,
+            given=f"{earlier.place}, {given}",
+            expected=expected,
+            fix="adapt the space or the fixed parameters to that sweep, or name another directory",
+        )
     left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
     say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
     return EarlierSweep(
@@ -149,34 +159,14 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
         )
 
 
-def _refusal(earlier: SweepDirectory, misfits: Sequence[tuple[int, "_MisfitError"]]) -> UserError:
-    if not misfits:
-        given, expected = "without a trial that has ended with a value", "a sweep with such trials"
-    else:
-        (trial, misfit), *_ = misfits
-        given, expected = f"whose trial {trial} has {misfit}", "trials that this sweep could draw"
-    return UserError(
-        _FLAG,
-        given=f"{earlier.place}, {given}",
-        expected=expected,
-        fix="adapt the space or the fixed parameters to that sweep, or name another directory",
-    )
-
-
-def _rows(earlier: SweepDirectory) -> pa.Table:
-    ledger = Ledger(earlier.place)
-    names = ledger.tables()["trainings"].schema.names
-    return ledger.trainings(columns=[*JUDGING_COLUMNS, *(name for name in names if name.startswith("param_"))])
-
-
 class _MisfitError(Exception):
     """Raised for a trial that the sweep could not have drawn. The message names the trial's value and the values that
     the sweep has."""
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that this sweep would have drawn for a trial with these columns. Raises `_MisfitError` if it
-    could not draw them."""
+    """Returns the values that this sweep would have drawn for a trial with these columns. Raises `_MisfitError` if the
+    sweep could not have drawn the trial."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
     # Rows of versions that did not have this parameter yet contain null.

@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import AuthenticationError, RayError
 
 from attnsweep.orchestrator.storage.errors import PoolError
+from attnsweep.orchestrator.training.nodes import Node
 from attnsweep.orchestrator.training.ray_internals import (
     ask_control_store,
     ask_for_token,
@@ -29,7 +30,6 @@ from attnsweep.orchestrator.training.ray_internals import (
     up_within,
     use_own_token,
 )
-from attnsweep.orchestrator.training.trainers_per_node import Node
 from attnsweep.workloads.errors import UserError, in_words
 
 _REACH_SECONDS = 5.0

@@ -7,6 +7,7 @@ from typing import Any
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
+    Hardware,
     PackOrder,
     Probed,
     Progress,
@@ -41,7 +42,7 @@ class LocalPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self._trainer = Trainer(workload, run, device, checkpoint_seconds)
-        self.accelerator, self.machine = self._trainer.accelerator, self._trainer.machine
+        self.hardware = Hardware(self._trainer.accelerator, self._trainer.machine)
         self._order: PackOrder | None = None
         self._train_slice: Callable[[], Report] = self._trainer.proceed
 
@@ -50,12 +51,12 @@ class LocalPool:
         return self._order is None
 
     @property
-    def machines(self) -> frozenset[str]:
-        return frozenset((self.machine,))
+    def idle(self) -> list[Hardware]:
+        return [self.hardware] if self.has_idle else []
 
     @property
-    def idle_machines(self) -> frozenset[str]:
-        return self.machines if self.has_idle else frozenset()
+    def machines(self) -> frozenset[str]:
+        return frozenset((self.hardware.machine,))
 
     @property
     def running(self) -> list[PackOrder]:

@@ -6,7 +6,7 @@ The module imports neither torch nor ray.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,6 +181,13 @@ Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 """The reports that a pool has received, in order."""
 
 
+class Hardware(NamedTuple):
+    """The hardware of a trainer: the model of its GPU (or `cpu`), and the type of machine."""
+
+    accelerator: str
+    machine: str
+
+
 class Pool(Protocol):
     """Interface of the trainers of one sweep. Each trainer has at most one pack at a time.
 
@@ -203,20 +210,13 @@ class Pool(Protocol):
         """Whether a trainer is idle, so that a pack can be handed out."""
 
     @property
-    def accelerator(self) -> str:
-        """The device of the idle trainer that gets the next pack: the model of its GPU, or `cpu`."""
-
-    @property
-    def machine(self) -> str:
-        """The type of machine of the idle trainer that gets the next pack."""
+    def idle(self) -> "Sequence[Hardware]":
+        """The hardware of the idle trainers. The first one gets the next pack, unless the pack's order names a
+        machine."""
 
     @property
     def machines(self) -> frozenset[str]:
         """The types of machine of all trainers that are up."""
-
-    @property
-    def idle_machines(self) -> frozenset[str]:
-        """The types of machine of the idle trainers."""
 
     @property
     def running(self) -> list[PackOrder]:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
+    Hardware,
     PackOrder,
     Probed,
     Progress,
@@ -16,8 +17,9 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.node_record import NodeRecord
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, TrainerShare, Wanted, allot, left_by
+from attnsweep.orchestrator.training.nodes import Amount, Node, NodeRecord, TrainerShare, Wanted, allot, left_by
+
+_UNKNOWN = Hardware("", "")
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Trainer:
     Attributes:
         share: The trainer's resources.
         node: The node on which the trainer is or must be; `None` while Ray has not chosen one yet.
-        accelerator, machine: The type of accelerator and the type of machine, known once the trainer is up.
+        hardware: The trainer's hardware, known once the trainer is up.
         order: The pack that the trainer has, in training or waiting at a probe.
         is_up: Whether the trainer has started and reported its node.
         is_leaving: Whether the trainer ends as soon as it has handed back its pack.
@@ -35,8 +37,7 @@ class Trainer:
 
     share: TrainerShare
     node: str | None
-    accelerator: str = ""
-    machine: str = ""
+    hardware: Hardware = _UNKNOWN
     order: PackOrder | None = None
     is_up: bool = False
     is_leaving: bool = False
@@ -97,20 +98,12 @@ class PoolPlan:
         return bool(self._idle)
 
     @property
-    def accelerator(self) -> str:
-        return self.trainers[self._idle[0]].accelerator
-
-    @property
-    def machine(self) -> str:
-        return self.trainers[self._idle[0]].machine
+    def idle(self) -> list[Hardware]:
+        return [self.trainers[number].hardware for number in self._idle]
 
     @property
     def machines(self) -> frozenset[str]:
-        return frozenset(trainer.machine for trainer in self.trainers.values() if trainer.is_up)
-
-    @property
-    def idle_machines(self) -> frozenset[str]:
-        return frozenset(self.trainers[number].machine for number in self._idle)
+        return frozenset(trainer.hardware.machine for trainer in self.trainers.values() if trainer.is_up)
 
     @property
     def running(self) -> list[PackOrder]:
@@ -183,16 +176,14 @@ class PoolPlan:
         self.record.wait_for(len(allotment.pending))
         return {**shares, None: Counter(allotment.pending)}
 
-    def settled(
-        self, number: int, node_id: str, host: str, accelerator: str, changes: Sequence[str], machine: str = ""
-    ) -> list[Action]:
+    def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
         """Records that a trainer is up. If its environment differs from the driver's, ends the trainer and gives up
         its node."""
         if changes:
             self.record.differs(node_id, host, changes)
             return [self._end(number)]
         trainer = self.trainers[number]
-        trainer.node, trainer.accelerator, trainer.machine, trainer.is_up = node_id, accelerator, machine, True
+        trainer.node, trainer.hardware, trainer.is_up = node_id, hardware, True
         self.record.started(node_id)
         self._idle.append(number)
         return []
@@ -213,7 +204,7 @@ class PoolPlan:
     def hand_out(self, order: PackOrder) -> int:
         """Gives a pack to the trainer that has been idle longest: if possible, on the machine that the order names.
         Returns the trainer's number."""
-        fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].machine))
+        fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].hardware.machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
         self.trainers[number].order = order

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray.exceptions import RayError
 
 from attnsweep.orchestrator.storage.run_records import span
+from attnsweep.orchestrator.training.nodes import Amount, Node
 from attnsweep.orchestrator.training.ray_internals import put_note, read_notes, remove_note, running_jobs
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Node
 
 _LOOK_SECONDS = 2.0
 _TELL_SECONDS = 10.0

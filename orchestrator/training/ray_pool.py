@@ -23,17 +23,18 @@ from attnsweep.orchestrator.storage.training_code import digests_by_text, digest
 from attnsweep.orchestrator.training.cluster import usable_nodes
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
+    Hardware,
     PackOrder,
     Report,
     Reports,
     RunContext,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.nodes import Amount, Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.priority import OtherSweeps
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Wanted
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.executors.programs import KnownPrograms
 
@@ -123,20 +124,12 @@ class TrainerPool:
         return self._programs is None or self._programs.done()
 
     @property
-    def accelerator(self) -> str:
-        return self._plan.accelerator
-
-    @property
-    def machine(self) -> str:
-        return self._plan.machine
+    def idle(self) -> list[Hardware]:
+        return self._plan.idle
 
     @property
     def machines(self) -> frozenset[str]:
         return self._plan.machines
-
-    @property
-    def idle_machines(self) -> frozenset[str]:
-        return self._plan.idle_machines
 
     @property
     def running(self) -> list[PackOrder]:
@@ -243,7 +236,8 @@ class TrainerPool:
             self._do(self._plan.not_started(number, str(error), has_lost_its_node=is_gone))
             return
         changes = settled.changes_from(self._environment)
-        self._do(self._plan.settled(number, settled.node, settled.host, settled.accelerator, changes, settled.machine))
+        hardware = Hardware(settled.accelerator, settled.machine)
+        self._do(self._plan.settled(number, settled.node, settled.host, hardware, changes))
 
     def _collect(self, number: int, reference: "ray.ObjectRef[Report]") -> tuple[PackOrder, Report | TrainerLost]:
         order = self._plan.trainers[number].order

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, Pool, RunContext
-from attnsweep.orchestrator.training.trainers_per_node import Device, Wanted
+from attnsweep.orchestrator.training.nodes import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,14 +69,19 @@ class Resources:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
 
     def __post_init__(self) -> None:
-        if self.local and self.address is not None:
-            raise _not_local(f"--address {self.address}", "a command without --address")
-        if self.local and self.n_trainers not in (None, 1):
-            raise _not_local(f"--trainers {self.n_trainers}", "a command with at most --trainers 1")
-        if self.local and self.n_nodes > 1:
-            raise _not_local(f"--wait-nodes {self.n_nodes}", "a command without --wait-nodes")
-        if self.local and self.priority:
-            raise _not_local(f"--priority {self.priority}", "a command without --priority")
+        for is_given, given, expected in (
+            (self.address is not None, f"--address {self.address}", "a command without --address"),
+            (self.n_trainers not in (None, 1), f"--trainers {self.n_trainers}", "a command with at most --trainers 1"),
+            (self.n_nodes > 1, f"--wait-nodes {self.n_nodes}", "a command without --wait-nodes"),
+            (self.priority != 0, f"--priority {self.priority}", "a command without --priority"),
+        ):
+            if self.local and is_given:
+                raise UserError(
+                    "--local",
+                    given=given,
+                    expected=f"{expected}, because --local trains in this process",
+                    fix="leave out one of the two",
+                )
         if self.engine == "merged" and self.device != "cuda":
             raise UserError(
                 "engine",
@@ -132,21 +137,17 @@ def starting_meanwhile(resources: Resources) -> Iterator[None]:
         finally:
             _starting.clear()
             with suppress(PoolError):
-                _end_ray(is_ours=started.result())
+                if started.result():
+                    import ray
+
+                    # `ray.shutdown` does nothing if Ray has already ended.
+                    ray.shutdown()
 
 
 def _start_ray(resources: Resources) -> bool:
     from attnsweep.orchestrator.training.cluster import start_here
 
     return start_here(resources.preloaded)
-
-
-def _end_ray(*, is_ours: bool) -> None:
-    import ray
-
-    # `ray.shutdown` does nothing if Ray has already ended.
-    if is_ours:
-        ray.shutdown()
 
 
 @contextmanager
@@ -231,12 +232,3 @@ def _check_fits(resources: Resources) -> None:
             expected="--wait-nodes 1, because Ray runs only on this machine",
             fix="give a cluster's address with --address",
         )
-
-
-def _not_local(given: str, expected: str) -> UserError:
-    return UserError(
-        "--local",
-        given=given,
-        expected=f"{expected}, because --local trains in this process",
-        fix="leave out one of the two",
-    )

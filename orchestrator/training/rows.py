@@ -1,4 +1,4 @@
-"""Converts a trained pack to rows of the ledger. L is the number of lanes."""
+"""Converts a trained pack to rows of the ledger. A pack trains L trainings side by side, one in each lane."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.schema import schemas_of
-from attnsweep.orchestrator.training.bleu import score_written
 from attnsweep.orchestrator.training.messages import Rows, Standing
 from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.diagnostics.promotion import certify_stuck
-from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload, Written
 from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
@@ -259,3 +258,36 @@ def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArr
 def _whole(step: float) -> int | None:
     """Converts a step to an integer for its column: at most `_MOST_STEPS`; null if it is not finite."""
     return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None
+
+
+def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
+    """Returns the corpus BLEU score `bleu_<set>`, (L,) over lanes, for each set of sentences that the trainings
+    translated; NaN where a training did not end normally."""
+    ended = np.flatnonzero(~result.is_cut_short)
+    scores: dict[str, NDArray[np.float64]] = {}
+    if not ended.size:
+        return scores
+    for lane, sets in zip(ended, workload.write(*pack.final_state(ended)), strict=True):
+        for written in sets:
+            score = scores.setdefault(f"bleu_{written.name}", np.full(len(result.diverged_step), np.nan))
+            score[lane] = bleu(written)
+    return scores
+
+
+def bleu(written: Written) -> float:
+    """Returns the corpus BLEU score of a set of sentences by sacrebleu, 0 to 100; NaN for an empty set.
+
+    Sentences are tokens separated by spaces. The score compares trainings on one corpus. It is not comparable with the
+    score of a published system, which is computed on plain text with sacrebleu's own tokens.
+
+    Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call
+    for clarity in reporting BLEU scores".
+    """
+    if not written.references:
+        return float("nan")
+    # sacrebleu is imported only here, because a trainer whose workload writes no texts need not load it.
+    from sacrebleu import corpus_bleu
+
+    # `force=True` suppresses sacrebleu's warning that the text is already tokenized.
+    score = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
+    return float(score.score)

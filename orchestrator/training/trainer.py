@@ -3,6 +3,8 @@
 import contextlib
 import platform
 import time
+import traceback
+from bdb import BdbQuit
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 
 from attnsweep.orchestrator.ledger.schema import thinned
-from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     HandedBack,
@@ -34,14 +36,19 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import processor, training_settings
 from attnsweep.workloads.errors import UserError
 
+STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
+"""Exceptions that end a process or its debugger. Anything else that a training raises is recorded as its failure, even
+if it is no `Exception`, such as a panic of an extension module in Rust."""
+_MOST_CHARACTERS = 20_000
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports, with up to `_MANY_TRAINERS` trainers. Ray cannot cancel a running call."""
 _MANY_TRAINERS = 1000
-"""With more trainers, slices grow with their number: a report costs the driver a fraction of a millisecond."""
+"""With more trainers, slices grow with the number of trainers: a report costs the driver a fraction of a
+millisecond."""
 _SHARE_OF_SAVING = 0.05
-"""The largest share of a pack's time that saving its state may take, at the default interval."""
+"""The largest part of a pack's time that saving its state may take, if checkpoints have the default interval."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice. One evaluation takes from half a millisecond to several seconds."""
 
@@ -130,17 +137,16 @@ class Trainer:
         Args:
             pruned: The positions of the trainings that end here, after a `Probed` report.
         """
-        return self._at_the_edge(partial(self._proceed, pruned))
+        return self._reported(partial(self._proceed, pruned))
 
     def hand_back(self) -> Report:
         """Stops training the pack and returns its state."""
-        return self._at_the_edge(self._hand_back)
+        return self._reported(self._hand_back)
 
-    def _at_the_edge(self, call: Callable[[], Report]) -> Report:
-        """Calls a function that trains, and returns its report. An exception of a training becomes a `Raised`
-        report."""
+    def _reported(self, train: Callable[[], Report]) -> Report:
+        """Returns the report of a function that trains. An exception of a training becomes a `Raised` report."""
         try:
-            return call()
+            return train()
         except STOPS:
             raise
         except BaseException as error:  # noqa: BLE001
@@ -242,23 +248,45 @@ class Trainer:
         self._order = self._pack = None
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
 
-    def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains one slice: up to a probe, or until the trainer is asked to leave. Returns whether all trainings have
-        ended."""
+    def _train_slice(self, pack: Pack[Any]) -> None:
+        """Trains one slice: until the time of the slice is over or all trainings have ended, up to a probe at which the
+        pack waits, or until the trainer is asked to leave."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):
             if self._is_to_tell(pack):
-                return False
+                return
             now = time.perf_counter()
             if now - looked < SLICE_SECONDS / _LOOKS_PER_SLICE:
                 self._evaluations_per_look *= 2
             elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
                 self._evaluations_per_look //= 2
             if self._is_leaving or now - started > self._slice_seconds:
-                return False
+                return
             looked = now
-        return True
+
+
+def text_of(error: BaseException) -> str:
+    """Formats the traceback of an error: without credentials, in UTF-8, and shortened in the middle if it is very long.
+
+    The text of a UserError is only the error's own line, which says what to do. An exception may carry any text, and
+    its `__str__` may itself raise.
+    """
+    try:
+        is_mistake = isinstance(error, UserError)
+        text = "".join((traceback.format_exception_only if is_mistake else traceback.format_exception)(error))
+    except STOPS:
+        raise
+    except BaseException:  # noqa: BLE001  # The error's own code runs here and may raise anything.
+        text = f"{type(error).__name__}, whose text cannot be read\n"
+    # Arrow accepts no lone surrogates, and PostgreSQL no NUL characters.
+    text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
+    # The text is shortened after passwords are removed, because half a password would not be recognized as a password.
+    text = without_credentials(text)
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:

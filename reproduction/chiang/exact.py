@@ -41,12 +41,7 @@ _NO_SWEEP = "Nothing is trained here: no sweep."
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """An encoder's answers to random strings of one length.
-
-    Attributes:
-        bits_B: The cross-entropy of each string.
-        is_right_B: Whether the answer is right.
-    """
+    """An encoder's answers to random strings of one length: each one's cross-entropy, and whether it is right."""
 
     bits_B: Tensor
     is_right_B: Tensor
@@ -68,14 +63,9 @@ class Answers:
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Computes an encoder's answers to uniformly random strings. The strings depend on the length only, so every call
-    draws the same.
+    """Computes the answers of an encoder in double precision to B = `n_strings` uniformly random strings of a length.
 
-    Args:
-        encoder: The encoder, in double precision.
-        language: The language's name.
-        length: The length of the strings.
-        n_strings: The number B of strings.
+    The strings depend on the length only, so every call draws the same.
     """
     spec = LANGUAGES[language]
     representation = "positions" if spec.n_marked_positions is None else "kinds"
@@ -213,9 +203,7 @@ def reproduce_fig3(
     weights: NDArray[np.float64] = FIG3_WEIGHTS,
     n_strings: int = 100,
 ) -> Comparison:
-    """Measures exact PARITY (LayerNorm, epsilon 0) for each value of the weight that counts 1s, and for the weight
-    1.
-    """
+    """Measures exact PARITY (LayerNorm, epsilon 0) for each weight that counts 1s, and for the weight 1."""
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
     encoders = (with_layer_norm(exact_parity(counting=float(weight)), 0.0) for weight in weights)

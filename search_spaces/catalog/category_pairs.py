@@ -21,7 +21,7 @@ quickstart = Sweep(
     trials=128,
     replicates=8,
 )
-"""The first sweep to run: when does system P stay stuck at the zero, the point that it starts near?
+"""The first sweep to run: when does attention on positions stay stuck at the zero that it starts near?
 
 At the zero the gradient vanishes. The sweep takes some 20 s on two cores.
 """
@@ -57,7 +57,7 @@ precision_border = Sweep(
     replicates=16,
     certified_share=0.1,
 )
-"""Below which initialization does rounding hold a training of system P at the zero, where the gradient vanishes?
+"""Below which initialization does rounding hold attention on positions at the zero, where the gradient vanishes?
 
 The border is found for each floating-point type, with two and with three factors; a few minutes on two cores.
 """
@@ -80,7 +80,7 @@ stuck_rates = Sweep(
     trials=250,
     replicates=16,
 )
-"""How often do systems P and C get stuck on their exact population loss?
+"""How often do attention on positions and attention on categories get stuck on their exact population loss?
 
 By initialization, step size, optimizer and softmax.
 """
@@ -114,7 +114,6 @@ stuck_full = Sweep(
     trials=512,
     replicates=4,
 )
-"""Where do the full models get stuck? Solutions 1 to 3 and the combined model, by initialization and LayerNorm."""
 
 mission_pairs = Sweep(
     name="mission_pairs",
@@ -144,7 +143,6 @@ mission_pairs_boundary = mission_pairs.but(
     sampler="boundary",
     trials=64,
 )
-"""The sweep `mission_pairs` with trials near the border between stuck and free models."""
 
 mission_pairs_tpe = mission_pairs.but(
     name="mission_pairs_tpe",
@@ -152,7 +150,6 @@ mission_pairs_tpe = mission_pairs.but(
     sampler="tpe",
     trials=64,
 )
-"""The sweep `mission_pairs` with trials drawn by TPE, which looks for the lowest stuck rate."""
 
 shin_flavours = Sweep(
     name="shin_flavours",

@@ -161,7 +161,6 @@ modular_addition_data = modular_addition.but(
     description="transformers add modulo 23: how long it takes, by the share of pairs trained on",
     space={**modular_addition.space, "weight_decay": 1.0, "train_fraction": Categorical((0.6, 0.7, 0.8))},
 )
-"""How much longer does it take to learn to add from fewer pairs?"""
 
 modular_addition_starts = modular_addition.but(
     name="modular_addition_starts",
@@ -179,7 +178,6 @@ modular_addition_starts = modular_addition.but(
     trials=32,
     replicates=4,
 )
-"""Which initialization, betas, attention scale and epsilon let a transformer learn to add?"""
 
 sequence_tasks = Sweep(
     name="sequence_tasks",
@@ -195,7 +193,6 @@ sequence_tasks = Sweep(
     trials=16,
     replicates=16,
 )
-"""Which tasks does a transformer of one block or two learn in 500 steps, at two lengths?"""
 
 sparse_parity = Sweep(
     name="sparse_parity",
@@ -226,4 +223,3 @@ sparse_parity_starts = Sweep(
     trials=64,
     replicates=8,
 )
-"""At which initialization, epsilon and width does a network never learn the parity of 3 out of 20 signs?"""

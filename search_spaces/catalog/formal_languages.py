@@ -97,7 +97,6 @@ first_lengths = Sweep(
     trials=256,
     replicates=8,
 )
-"""At which lengths is FIRST learned, and does it generalize to others? By scale, epsilon, rate and initialization."""
 
 parity_learnability = Sweep(
     name="parity_learnability",

@@ -90,14 +90,12 @@ mission_boundary = mission.but(
     description="translators at the border of being stuck, over the space of `mission`",
     sampler="boundary",
 )
-"""The sweep `mission` with trials near the border between stuck and free translators."""
 
 mission_random = mission.but(
     name="mission_random",
     description="translators at random over init_sigma, layer_norm_eps, attention_scale, window, num_pos",
     sampler="random",
 )
-"""The sweep `mission` with trials drawn at random, whose rates are those of the whole space."""
 
 positional_heads = Sweep(
     name="positional_heads",

@@ -46,6 +46,11 @@ SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge", "sweeps/best", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
 PLACES = ("sweeps/", "s3://")
+SWEEPS = (
+    *("my_sweep", "averages", "two_systems", "find_first", "edge", "goals", "best", "needs", "adam_or_sgd", "copying"),
+    *("modadd", "tied", "two_terms", "graded"),
+)
+"""The documents' files that are sweeps."""
 SET_BY_A_READER = ("corpus=", "task=text", "base=", "language=majority")
 """Settings that need a file, a sweep or a language which only the reader has."""
 
@@ -99,29 +104,8 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 
 def test_the_documents_have_their_examples() -> None:
-    assert set(examples()) == {
-        "my_sweep.py",
-        "averages.py",
-        "two_systems.py",
-        "modadd.py",
-        "check_modadd.py",
-        "tied.py",
-        "two_terms.py",
-        "graded.py",
-        "find_first.py",
-        "check_find_first.py",
-        "find_first_declared.py",
-        "edge.py",
-        "goals.py",
-        "needs.py",
-        "best.py",
-        "drift.py",
-        "verses.py",
-        "three_curves.py",
-        "adam_or_sgd.py",
-        "copying.py",
-        "borrowed_copying.py",
-    }
+    others = "check_modadd check_find_first find_first_declared drift verses three_curves borrowed_copying"
+    assert set(examples()) == {f"{name}.py" for name in (*SWEEPS, *others.split())}
 
 
 # The files of languages.md are added to the package itself.
@@ -141,28 +125,11 @@ def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
     assert excerpt.strip() in examples()["modadd.py"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "my_sweep.py",
-            "averages.py",
-            "two_systems.py",
-            "find_first.py",
-            "edge.py",
-            "goals.py",
-            "best.py",
-            "needs.py",
-            "adam_or_sgd.py",
-            "copying.py",
-        ),
-        *("modadd.py", "tied.py", "two_terms.py", "graded.py"),
-    ],
-)
+@pytest.mark.parametrize("name", SWEEPS)
 def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) -> None:
-    sweep = load_sweep(name)
+    sweep = load_sweep(f"{name}.py")
     check_sweep(sweep, load_workload(sweep.workload).parameters)
-    assert sweep.name == name.removesuffix(".py")
+    assert sweep.name == name
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -59,7 +59,7 @@ def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
             continue
         code = (ROOT / path).read_text()
         for definition in re.findall(r"`(?:\w+\.)*(\w+)`", definitions):
-            assert re.search(rf"(def|class) {definition}\b|^    {definition}:", code, re.MULTILINE), (
+            assert re.search(rf"(def|class) {definition}\b|^    {definition}:|^{definition} =", code, re.MULTILINE), (
                 f"{path} {definition}"
             )
 

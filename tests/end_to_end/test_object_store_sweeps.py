@@ -2,40 +2,30 @@
 
 import itertools
 import json
-import os
-import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.journal_pieces import JournalPieces
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.running.study_storage import JournalPieces
 from attnsweep.orchestrator.storage import locks as lease
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Float, Sweep
+from tests.fault import sweeps
+from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix, object_names
-
-QUIET = Console(stderr=True, quiet=True)
-
 
 pytestmark = pytest.mark.usefixtures("s3", "no_mlflow")
 
-SPEC = Sweep(
-    name="small",
-    workload="category_pairs",
+SPEC = sweeps.small_sweep(
     space={
         "n_steps": 10,
         "n_categories": 4,
@@ -43,9 +33,7 @@ SPEC = Sweep(
         "init_sigma": Float(low=1e-4, high=1.0, log=True),
         "learning_rate": Float(low=1e-3, high=1e-1, log=True),
     },
-    sampler="random",
     trials=6,
-    replicates=4,
     seed=3,
 )
 LANGUAGES = Sweep(
@@ -61,14 +49,14 @@ LANGUAGES = Sweep(
 @pytest.fixture(scope="module")
 def undisturbed(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    assert run_sweep(SPEC, path, Resources(local=True, pack_size=4), QUIET).finished
+    assert sweeps.run(SPEC, path, pack_size=4).finished
     return path
 
 
 @pytest.fixture(scope="module")
 def in_store(s3: str, no_mlflow: None) -> ObjectPrefix:
     prefix = new_prefix()
-    assert run_sweep(LANGUAGES, prefix, Resources(local=True), QUIET).finished
+    assert sweeps.run(LANGUAGES, prefix).finished
     return prefix
 
 
@@ -85,20 +73,6 @@ def _rows(place: PlaceName) -> list[dict[str, Any]]:
     return found
 
 
-def _interrupting(n_calls: int, real: Callable[..., None]) -> Callable[..., None]:
-    """The original method, followed by a Ctrl-C once it has been called this often."""
-    n_called = 0
-
-    def call(*arguments: Any) -> None:
-        nonlocal n_called
-        real(*arguments)
-        n_called += 1
-        if n_called == n_calls:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return call
-
-
 def _dying(n_calls: int, n_called: Iterator[int], real: Callable[..., None]) -> Callable[..., None]:
     """The original method for this many calls of all that share a count; then it fails."""
 
@@ -113,12 +87,12 @@ def _dying(n_calls: int, n_called: Iterator[int], real: Callable[..., None]) -> 
 def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(undisturbed: Path) -> None:
     prefix = new_prefix()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", _interrupting(2, SweepLoop._commit))
-        first = run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
+        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(2))
+        first = sweeps.run(SPEC, prefix, pack_size=4)
     assert not first.finished
     assert 0 < first.n_trainings < 24
     assert json.loads(first.to_json())["directory"] == str(prefix)
-    assert resume_sweep(place_of(str(prefix)), Resources(local=True), QUIET).finished
+    assert sweeps.resume(place_of(str(prefix))).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
     assert prefix.read_text(LEASE_FILE) == ""
@@ -135,15 +109,13 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
         patch.setattr(ObjectPrefix, "_put", _dying(upload, n_called, ObjectPrefix._put))
         patch.setattr(JournalPieces, "append", _dying(upload, n_called, JournalPieces.append))
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
-    assert resume_sweep(prefix, Resources(local=True), QUIET).finished
+            sweeps.run(SPEC, prefix, pack_size=4)
+    assert sweeps.resume(prefix).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert all(each.is_told for each in Study(SweepDirectory.open(prefix)).asked())
 
 
-def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fault(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fault(tmp_path: Path) -> None:
     prefix = new_prefix()
     before: dict[str, str] = {}
     commit = SweepLoop._commit
@@ -156,13 +128,11 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fa
         commit(*arguments)
 
     (tmp_path / "spec.json").write_text(SPEC.to_json())
-    words = ["run", str(tmp_path / "spec.json"), "--dir", str(prefix), "--local", "--no-report"]
+    words = ("run", tmp_path / "spec.json", "--dir", prefix, "--local", "--no-report")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", overtaken)
-        patch.setattr(sys, "argv", ["attnsweep", *words, "--on-failure", f"cat > {tmp_path}/told.json"])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert ended.value.code == 1
+        ended = command(*words, "--on-failure", f"cat > {tmp_path}/told.json")
+    assert ended.code == 1
     fault = (
         f"{prefix}: got 'a sweep that another process works on (resume, pid 7 on elsewhere, since 2025-11-01 12:00:00 "
         "UTC)', expected a sweep whose lease this process holds until the run ends; the rows that"
@@ -170,7 +140,7 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fa
         "the other process continues: let it end, or stop it"
     )
     said = f"attnsweep: {fault}\nonce the cause is fixed, continue with: attnsweep resume {prefix}\n"
-    assert capsys.readouterr().err.endswith(said)
+    assert ended.err.endswith(said)
     assert json.loads((tmp_path / "told.json").read_text()) == {"directory": str(prefix), "error": fault}
     assert _texts(prefix) == before
     assert Ledger(prefix).trainings().num_rows == 0

@@ -2,11 +2,9 @@
 
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from rich.console import Console
 
-from attnsweep.orchestrator.cli import main
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
-from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, Sequential, Sweep
 from attnsweep.search_spaces.replication import is_complete
+from tests.fault import sweeps
+from tests.orchestrator.commands import command
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
@@ -37,28 +32,17 @@ main()
 """
 
 
+SPACE = {
+    **sweeps.small_sweep().space,
+    "n_categories": 4,
+    "n_positions": 6,
+    "init_sigma": Float(low=1e-4, high=1.0, log=True),
+    "learning_rate": Float(low=1e-3, high=1e-1, log=True),
+}
+
+
 def _sweep(**changes: Any) -> Sweep:
-    spec = Sweep(
-        name="small",
-        workload="category_pairs",
-        space={
-            "n_steps": 10,
-            "n_categories": 4,
-            "n_positions": 6,
-            "optimizer": Categorical(choices=("sgd", "adam")),
-            "init_sigma": Float(low=1e-4, high=1.0, log=True),
-            "learning_rate": Float(low=1e-3, high=1e-1, log=True),
-        },
-        sampler="random",
-        trials=8,
-        replicates=8,
-        seed=3,
-    )
-    return spec.but(**changes)
-
-
-def _run(spec: Sweep, path: Path, **resources: Any) -> Summary:
-    return run_sweep(spec, path, Resources(**{"local": True, **resources}), Console(stderr=True))
+    return sweeps.small_sweep(**{"space": SPACE, "replicates": 8, "seed": 3, **changes})
 
 
 def _rows(path: Path) -> pa.Table:
@@ -66,7 +50,7 @@ def _rows(path: Path) -> pa.Table:
 
 
 def test_every_training_is_one_row(tmp_path: Path) -> None:
-    report = _run(_sweep(), tmp_path / "s")
+    report = sweeps.run(_sweep(), tmp_path / "s")
     rows = _rows(tmp_path / "s")
     assert report.finished
     assert list(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True)) == [
@@ -88,8 +72,8 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
 def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any], tmp_path: Path) -> None:
     whole = _sweep(trials=8, replicates=8)
     here, there = tmp_path / "here", tmp_path / "there"
-    _run(whole, here, pack_size=64)
-    _run(whole, there, pack_size=7, **trainers)
+    sweeps.run(whole, here, pack_size=64)
+    sweeps.run(whole, there, pack_size=7, **trainers)
     assert max(_rows(here)["pack_size"].to_pylist()) > 7
     assert max(_rows(there)["pack_size"].to_pylist()) <= 7
     its_own = ["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at"]
@@ -99,27 +83,27 @@ def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any],
 @pytest.mark.scale
 def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> None:
     spec = _sweep(trials=12)
-    _run(spec, tmp_path / "undisturbed")
+    sweeps.run(spec, tmp_path / "undisturbed")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", _interrupt_after(2))
-        first = _run(spec, tmp_path / "disturbed", pack_size=16)
+        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(2))
+        first = sweeps.run(spec, tmp_path / "disturbed", pack_size=16)
     assert not first.finished
     assert 0 < first.n_trainings < 96
-    resumed = resume_sweep(tmp_path / "disturbed", Resources(local=True), Console(stderr=True))
+    resumed = sweeps.resume(tmp_path / "disturbed")
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     disturbed, undisturbed = (_rows(tmp_path / name).select(columns) for name in ("disturbed", "undisturbed"))
     assert disturbed.to_pylist() == undisturbed.to_pylist()
-    again = resume_sweep(tmp_path / "disturbed", Resources(local=True), Console(stderr=True))
+    again = sweeps.resume(tmp_path / "disturbed")
     assert again.n_trainings == 96
 
 
 @pytest.mark.scale
 def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
     rule = Sequential(width=0.45, at_most=20, batch=8)
-    spec = _sweep(space={**_sweep().space, "n_steps": 120}, trials=12, replicates=rule)
-    whole = _run(spec, tmp_path / "undisturbed", pack_size=48)
+    spec = _sweep(space={**SPACE, "n_steps": 120}, trials=12, replicates=rule)
+    whole = sweeps.run(spec, tmp_path / "undisturbed", pack_size=48)
     undisturbed = _rows(tmp_path / "undisturbed")
     ended: dict[int, dict[int, bool | None]] = {trial: {} for trial in range(12)}
     for row in undisturbed.to_pylist():
@@ -129,11 +113,11 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
     assert {8, 20} <= {len(each) for each in ended.values()} <= {8, 16, 20}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", _interrupt_after(4))
-        first = _run(spec, tmp_path / "disturbed", pack_size=5)
+        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(4))
+        first = sweeps.run(spec, tmp_path / "disturbed", pack_size=5)
     assert not first.finished
     assert 0 < first.n_trainings < undisturbed.num_rows
-    resumed = resume_sweep(tmp_path / "disturbed", Resources(local=True, pack_size=16), Console(stderr=True))
+    resumed = sweeps.resume(tmp_path / "disturbed", pack_size=16)
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
@@ -144,40 +128,26 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
     }
 
 
-def _interrupt_after(n_commits: int) -> Callable[..., None]:
-    """The loop's commit, which sends this process a Ctrl-C once it has been called this often."""
-    commit, n_called = SweepLoop._commit, 0
-
-    def commit_and_interrupt(loop: SweepLoop, *arguments: Any) -> None:
-        nonlocal n_called
-        commit(loop, *arguments)
-        n_called += 1
-        if n_called == n_commits:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return commit_and_interrupt
-
-
 @pytest.mark.scale
 def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
-    report = _run(_sweep(trials=10**6, replicates=4, seconds=0.3), tmp_path / "s", pack_size=16)
+    report = sweeps.run(_sweep(trials=10**6, replicates=4, seconds=0.3), tmp_path / "s", pack_size=16)
     assert report.finished
     assert 0 < report.n_trainings < 10**5
     directory = SweepDirectory.open(tmp_path / "s")
     assert all(each.is_told for each in Study(directory).asked())
     assert directory.finished
     assert directory.seconds_spent > 0.3
-    again = resume_sweep(tmp_path / "s", Resources(local=True), Console(stderr=True))
+    again = sweeps.resume(tmp_path / "s")
     assert again.n_trainings == report.n_trainings
 
 
 def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_path: Path) -> None:
     space = {
-        **_sweep().space,
+        **SPACE,
         "variant": Categorical(choices=("positions_only", "categories_only")),
         "attention_activation": "softmax",
     }
-    report = _run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s")
+    report = sweeps.run(_sweep(space=space, trials=12, replicates=2), tmp_path / "s")
     assert report.finished
     assert 0 < len(report.refused) < 12
     assert report.n_trainings == 2 * (12 - len(report.refused))
@@ -186,9 +156,7 @@ def test_trials_that_the_workload_refuses_are_counted_and_the_rest_trained(tmp_p
 
 
 @pytest.mark.usefixtures("mlflow_uri")
-def test_the_command_line_end_to_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs `attnsweep run` in a new process, like `make sweep` but smaller and without Ray, of which nothing is loaded.
 
     Tests of jobs and of what listens run the same command with Ray.
@@ -222,16 +190,11 @@ def test_the_command_line_end_to_end(
     assert "warning: n_steps ends" in done.stderr
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    capsys.readouterr()
     for words, wanted in (
         (["audit", "s"], "clean\n"),
         (["status", "s"], "8 of 8"),
         (["query", "s", "select count(*) from trials", "--format", "csv"], "4"),
     ):
-        monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code
-        said = capsys.readouterr()
+        said = command(*words)
+        assert (said.code, said.err) == (0, "")
         assert wanted in said.out
-        assert said.err == ""

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
@@ -20,6 +18,7 @@ from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, sentence_pair
+from tests.orchestrator.commands import command
 
 QUIET = Console(quiet=True)
 SMALL = {"n_heads": 2, "d_model": 8, "d_ffn": 8, "n_epochs": 1, "n_probes": 3, "head_sentences": 20}
@@ -33,22 +32,18 @@ def _home(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield
 
 
-def _prepare(name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def _prepare(name: str, n_pairs: int) -> None:
     """A TSV in the working directory, and the corpus file that `attnsweep prepare-corpus` makes of it."""
     lexicon = Lexicon(LexiconSizes())
     pairs = [sentence_pair(lexicon, seed=1, number=number) for number in range(n_pairs)]
     lines = ["english\titalian", *(f"{' '.join(pair.source)}\t{' '.join(pair.target)}" for pair in pairs)]
     Path(f"{name}.tsv").write_text("\n".join(lines) + "\n")
-    words = ["prepare-corpus", f"{name}.tsv", "--out", f"{name}.parquet"]
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code
+    assert command("prepare-corpus", f"{name}.tsv", "--out", f"{name}.parquet").code == 0
 
 
 @pytest.mark.scale
 def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _prepare("mine", 200, monkeypatch)
+    _prepare("mine", 200)
     space: dict[str, Dimension] = {
         **SMALL,
         "corpus": "mine.parquet",
@@ -78,7 +73,7 @@ def test_a_text_of_ones_own_from_file_to_ledger(tmp_path: Path, monkeypatch: pyt
     assert heads["score_positional_share"].null_count == 0
 
     # The file has changed: continuing would train some rows on one text and some on another.
-    _prepare("other", 150, monkeypatch)
+    _prepare("other", 150)
     shutil.copy("other.parquet", "mine.parquet")
     with pytest.raises(
         SpecError,

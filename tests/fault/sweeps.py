@@ -1,5 +1,7 @@
 """Small sweeps for fault tests, and the values that must be equal to those of an undisturbed sweep."""
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,8 +58,8 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
     class Sliced(base):  # type: ignore[misc, valid-type]
         """A local class, which Ray sends to its workers by value."""
 
-        def _train_slice(self, pack: Pack[Any]) -> bool:
-            return pack.advance(25)
+        def _train_slice(self, pack: Pack[Any]) -> None:
+            pack.advance(25)
 
         def hand_back(self) -> HandedBack:
             self._started = float("-inf")
@@ -72,7 +74,7 @@ def run(spec: Sweep, path: PlaceName, **resources: Any) -> Summary:
     return run_sweep(spec, path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
 
-def resume(path: Path, **resources: Any) -> Summary:
+def resume(path: PlaceName, **resources: Any) -> Summary:
     """Resumes the sweep in this process, unless resources say otherwise."""
     return resume_sweep(path, Resources(**{"local": True, **resources}), Console(stderr=True))
 
@@ -110,6 +112,11 @@ def after_commit(number: int, action: Callable[[], object]) -> Callable[..., Non
             action()
 
     return commit_and_act
+
+
+def interrupt_after(n_commits: int) -> Callable[..., None]:
+    """The loop's commit, which sends this process a Ctrl-C at the end of its `n_commits`th call."""
+    return after_commit(n_commits, lambda: os.kill(os.getpid(), signal.SIGINT))
 
 
 def after_slices(number: int, action: Callable[[], object]) -> Callable[..., None]:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 def _interrupted(spec: Sweep, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(2))
         assert not sweeps.run(spec, path, pack_size=4).finished
 
 

@@ -105,7 +105,7 @@ POINTS = [
     (JournalFile, "append", 1, "after"),
     (JournalFile, "append", 2, "within"),
     (TrialEntries, "create", 1, "after"),
-    (TrialEntries, "end", 1, "before"),
+    (TrialEntries, "set_trial_state_values", 1, "before"),
     (Checkpoints, "put", 0, "before"),
     (Checkpoints, "put", 3, "after"),
     (LedgerWriter, "commit", 0, "before"),

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_or_resume
@@ -31,6 +29,7 @@ from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
+from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
@@ -100,7 +99,7 @@ def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undi
 
 def _interrupted(path: PlaceName, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(2))
         assert not sweeps.run(sweeps.small_sweep(), path, pack_size=4).finished
 
 
@@ -117,12 +116,7 @@ def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
     report = finished / "report" / "report.html"
     report.parent.mkdir()
     report.write_text("of these rows")
-    command = ["attnsweep", "run", str(spec), "--dir", str(finished), "--or-resume", "--json"]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code in (0, None)
-    summary = json.loads(capsys.readouterr().out)
+    summary = json.loads(command("run", spec, "--dir", finished, "--or-resume", "--json").out)
     assert (summary["finished"], summary["trainings"], summary["trainings_per_second"]) == (True, 32, 0.0)
     assert (finished / "sweep.json").read_bytes() == record
     assert report.read_text() == "of these rows"
@@ -189,7 +183,7 @@ class LettingGo(Console):
 def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.running.one_run._LOOK_SECONDS", 0.01)
     with closing(LocalFolder(path).lock("run")) as lock:
         console = LettingGo(lock.close)
         assert _repeat(sweeps.small_sweep(), path, console).finished
@@ -204,7 +198,7 @@ def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
 ) -> None:
     place = new_prefix()
     _interrupted(place, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.running.one_run._LOOK_SECONDS", 0.01)
     place.put_text(LEASE_FILE, f"{Owner('run', 'elsewhere', 1, 'today', None).to_json()}\ntheirs 0\n")
     console = LettingGo(lambda: place.put_text(LEASE_FILE, ""))
     assert _repeat(sweeps.small_sweep(), place, console).finished
@@ -214,18 +208,14 @@ def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
 def test_the_next_driver_gives_up_on_one_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.running.one_run._LOOK_SECONDS", 0.01)
     monkeypatch.setattr("attnsweep.orchestrator.running.session.PREDECESSOR_SECONDS", 0.05)
     with closing(LocalFolder(path).lock("run")), pytest.raises(UserError, match="a sweep that another process works"):
         _repeat(sweeps.small_sweep(), path)
 
 
-def test_it_needs_a_directory_that_a_repetition_finds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "quickstart", "--or-resume"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
+def test_it_needs_a_directory_that_a_repetition_finds() -> None:
+    ended = command("run", "quickstart", "--or-resume")
+    assert ended.code == 2
     message = "got 'a command without --dir', expected a directory that a repeated command finds; add --dir DIR\n"
-    assert capsys.readouterr().err == f"attnsweep: --or-resume: {message}"
+    assert ended.err == f"attnsweep: --or-resume: {message}"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import ray
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.training import ray_internals
 from tests.fault import sweeps
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 ROOT = Path(__file__).parents[2]
@@ -36,19 +36,11 @@ def attempts(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seconds
 
 
-def _fault(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 1
-    return capsys.readouterr().err.splitlines()
-
-
-def test_a_new_sweep_is_not_begun(
-    attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_sweep_is_not_begun(attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (line,) = _fault(["run", "quickstart", "--engine", "vmapped"], monkeypatch, capsys)
+    ended = command("run", "quickstart", "--engine", "vmapped")
+    (line,) = ended.err.splitlines()
+    assert ended.code == 1
     assert line.startswith(NOT_STARTED)
     assert line.endswith("; Ray's logs are in /tmp/ray/session_latest/logs")
     assert attempts == ["30", "120"]
@@ -56,11 +48,11 @@ def test_a_new_sweep_is_not_begun(
     assert ray_internals._CONTROL_STORE_WAIT not in os.environ
 
 
-def test_one_that_was_begun_can_be_resumed(
-    attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_was_begun_can_be_resumed(attempts: list[str], tmp_path: Path) -> None:
     path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).place
-    line, hint = _fault(["resume", str(path)], monkeypatch, capsys)
+    ended = command("resume", path)
+    line, hint = ended.err.splitlines()
+    assert ended.code == 1
     assert line.startswith(NOT_STARTED)
     assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
 

@@ -4,8 +4,6 @@ import json
 import os
 import resource
 import shutil
-import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from attnsweep import open_sweep
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.inspection.fork import fork
@@ -24,7 +21,7 @@ from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.serving import changes
-from attnsweep.orchestrator.running import session, sharding
+from attnsweep.orchestrator.running import entry, session
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study import read_trials
@@ -38,6 +35,7 @@ from attnsweep.search_spaces import Categorical, Float, LossQuantile, Sequential
 from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import shards, sweeps
+from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import leave_lease, new_prefix
 from tests.orchestrator.trained_sweep import in_environment
 
@@ -54,17 +52,6 @@ SPECS: dict[str, Sweep] = {
     "sequential": sweeps.small_sweep(trials=3, replicates=Sequential(batch=2, at_most=6, width=0.6)),
 }
 RANDOM = SPECS["random"]
-
-
-def _attnsweep(*words: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
-        handler = signal.getsignal(signal.SIGINT)
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        # A command that ends as on Ctrl-C leaves SIGINT to the system: in a later test it would end the process.
-        signal.signal(signal.SIGINT, handler)
-    return int(ended.value.code or 0)
 
 
 def _faults(path: PlaceName) -> list[str]:
@@ -89,9 +76,15 @@ def three(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def copied(three: Path, tmp_path: Path) -> Path:
+    """A copy of `three`, to be damaged."""
+    return Path(shutil.copytree(three, tmp_path / "s"))
+
+
 def _interrupted(path: PlaceName, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(1))
         assert not shards.run(RANDOM, path, shard, pack_size=2).finished
 
 
@@ -155,11 +148,10 @@ def test_of_drivers_that_begin_at_once_one_makes_the_sweep(three: Path, tmp_path
     found = SweepDirectory.open(three)
     (environment,) = found.environments.values()
 
-    def create(place: PlaceName, shards: int, shard: Shard | None) -> SweepDirectory:
-        return SweepDirectory.create(place, found.spec, found.defaults, environment, shards=shards, shard=shard)
+    create = partial(SweepDirectory.create, spec=found.spec, defaults=found.defaults, environment=environment)
 
     def begin(index: int) -> SweepDirectory:
-        return sharding.begin_shard(tmp_path / "s", Shard(index, 8), found.spec, None, environment, create)
+        return entry.begin_shard(tmp_path / "s", Shard(index, 8), found.spec, None, environment, create)
 
     with ThreadPoolExecutor(8) as threads:
         begun = list(threads.map(begin, range(8)))
@@ -167,20 +159,18 @@ def test_of_drivers_that_begin_at_once_one_makes_the_sweep(three: Path, tmp_path
     assert [each.of_shard for each in SweepDirectory.open(tmp_path / "s").parts] == [Shard(i, 8) for i in range(8)]
 
 
-def test_a_link_in_the_place_of_a_shard_is_neither_read_nor_written(three: Path, tmp_path: Path) -> None:
-    path, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
-    shutil.copytree(three, path)
-    (path / "shard-1").rename(elsewhere)
-    (path / "shard-1").symlink_to(elsewhere)
-    assert SweepDirectory.open(path).shortfall == "of 3 shards, 1 not begun (1)"
+def test_a_link_in_the_place_of_a_shard_is_neither_read_nor_written(copied: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (copied / "shard-1").rename(elsewhere)
+    (copied / "shard-1").symlink_to(elsewhere)
+    assert SweepDirectory.open(copied).shortfall == "of 3 shards, 1 not begun (1)"
     with pytest.raises(UserError, match="a symbolic link"):
-        shards.run(RANDOM, path, Shard(1, 3))
+        shards.run(RANDOM, copied, Shard(1, 3))
 
 
-def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path) -> None:
-    path, found = tmp_path / "s", SweepDirectory.open(three)
-    shutil.copytree(three, path)
-    shutil.rmtree(path / "shard-1")
+def test_a_driver_in_another_environment_is_refused(copied: Path) -> None:
+    found = SweepDirectory.open(copied)
+    shutil.rmtree(copied / "shard-1")
     (environment,) = found.environments.values()
     for name, version, words in (
         ("numpy", "99", r"numpy .* -> 99.*install the first driver's environment on this machine"),
@@ -192,8 +182,8 @@ def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path)
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})
         with pytest.raises(UserError, match=words):
-            sharding.begin_shard(path, Shard(1, 3), found.spec, None, other, _never)
-    assert not (path / "shard-1").exists()
+            entry.begin_shard(copied, Shard(1, 3), found.spec, None, other, _never)
+    assert not (copied / "shard-1").exists()
 
 
 def _never(*_: object) -> SweepDirectory:
@@ -236,9 +226,7 @@ def test_a_directory_holds_one_sweep_divided_in_one_way(one: Path, three: Path, 
         shards.run(RANDOM, tmp_path / "mine", Shard(0, 2))
 
 
-def test_every_reader_takes_the_directory_for_one_sweep(
-    one: Path, three: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_reader_takes_the_directory_for_one_sweep(one: Path, three: Path) -> None:
     sql = "select count(*), count(distinct trial), count(distinct sweep) from trainings"
     (counted,) = open_sweep(three).sql(sql).to_pylist()
     assert list(counted.values()) == [14, 7, 1]
@@ -246,16 +234,13 @@ def test_every_reader_takes_the_directory_for_one_sweep(
     assert compare(one, three).n_pairs == 14
     page, _ = make_report([three])
     assert "14 trainings of 7 trials" in page
-    assert _attnsweep("status", three) == 0
-    said = capsys.readouterr().out
+    said = command("status", three).out
     assert ": finished" in said
     assert "7 of 7 with trainings" in said
-    assert _attnsweep("list", three.parent) == 0
-    assert capsys.readouterr().out.count("finished") == 1
-    assert _attnsweep("replay", three, "4/1") == 0
-    assert "trial 4, replicate 1" in capsys.readouterr().out
-    assert _attnsweep("query", three, sql) == 0
-    assert _attnsweep("gc", three) == 0
+    assert command("list", three.parent).out.count("finished") == 1
+    assert "trial 4, replicate 1" in command("replay", three, "4/1").out
+    assert command("query", three, sql).code == 0
+    assert command("gc", three).code == 0
 
 
 def test_a_reader_opens_more_files_than_a_shell_allows(three: Path) -> None:
@@ -269,37 +254,31 @@ def test_a_reader_opens_more_files_than_a_shell_allows(three: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_what_is_not_there_is_said(
-    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "s"
-    shutil.copytree(three, path)
-    shutil.rmtree(path / "shard-0")
-    assert not SweepDirectory.open(path).finished
-    (path / "shard-1" / "course.json").unlink()
+def test_what_is_not_there_is_said(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(copied / "shard-0")
+    assert not SweepDirectory.open(copied).finished
+    (copied / "shard-1" / "course.json").unlink()
     words = "of 3 shards, 1 not begun (0) and 1 not finished (1)"
-    assert next(changes([path], threading.Event())) is False
+    assert next(changes([copied], threading.Event())) is False
     pack = PackUnderWay(pack="p", n_trainings=4, step=3, n_steps=9)
-    Beacon(place_of(path / "shard-1")).show("training", 2, [pack])
-    assert next(changes([path], threading.Event())) is True
-    assert _attnsweep("status", path) == 0
-    said = capsys.readouterr().out
+    Beacon(place_of(copied / "shard-1")).show("training", 2, [pack])
+    assert next(changes([copied], threading.Event())) is True
+    said = command("status", copied).out
     assert words in said
     assert "not finished; " not in said.partition("\n")[0]
     assert "  shard-1          running (training)" in said
     assert "under way   4 trainings" in said
     assert "begin it with  attnsweep run SPEC --shard 0/3 --dir" in said
-    assert _attnsweep("query", path, "select count(*) from trainings") == 0
-    assert words in capsys.readouterr().err
-    assert words in make_report([path])[0]
-    assert words in audit(path).checks[0].line
-    open_sweep(path)
+    assert words in command("query", copied, "select count(*) from trainings").err
+    assert words in make_report([copied])[0]
+    assert words in audit(copied).checks[0].line
+    open_sweep(copied)
     assert words in caplog.text
-    assert _attnsweep("resume", path, "--local", "--no-report") == 130
-    said = capsys.readouterr().err
-    assert f"begin the other shards with: attnsweep run SPEC --shard I/3 --dir {path}" in said
-    assert "of 3 shards, 1 not begun (0)" in said
-    assert SweepDirectory.open(path).seconds_spent > 0
+    resumed = command("resume", copied, "--local", "--no-report")
+    assert resumed.code == 130
+    assert f"begin the other shards with: attnsweep run SPEC --shard I/3 --dir {copied}" in resumed.err
+    assert "of 3 shards, 1 not begun (0)" in resumed.err
+    assert SweepDirectory.open(copied).seconds_spent > 0
 
 
 def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Path) -> None:
@@ -322,61 +301,54 @@ def test_a_strange_record_makes_no_shards(text: str, tmp_path: Path) -> None:
     assert shards_of(place_of(tmp_path)) == []
 
 
-def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    shutil.copytree(three, path)
+def test_audit_names_what_is_in_the_wrong_shard(copied: Path) -> None:
     for table in TABLES:
-        for file in (path / "shard-0" / table).glob("*.parquet"):
-            shutil.copy(file, path / "shard-1" / table)
-    assert [each.partition(";")[0] for each in _faults(path)] == [
+        for file in (copied / "shard-0" / table).glob("*.parquet"):
+            shutil.copy(file, copied / "shard-1" / table)
+    assert [each.partition(";")[0] for each in _faults(copied)] == [
         "shard 1: 3 trials trained that were never asked for: 0, 3, 6"
     ]
     # The same rows twice are one: a file's name says what it holds.
-    assert Ledger(path).trainings().num_rows == 14
-    shutil.rmtree(path / "shard-1")
+    assert Ledger(copied).trainings().num_rows == 14
+    shutil.rmtree(copied / "shard-1")
     # No shard of this sweep has such a number.
-    shutil.copytree(path / "shard-2", path / "shard-7")
-    assert len(SweepDirectory.open(path).parts) == 2
-    (path / "shard-2").rename(path / "shard-1")
-    assert any("another shard than" in each for each in _faults(path))
+    shutil.copytree(copied / "shard-2", copied / "shard-7")
+    assert len(SweepDirectory.open(copied).parts) == 2
+    (copied / "shard-2").rename(copied / "shard-1")
+    assert any("another shard than" in each for each in _faults(copied))
 
 
-def test_the_audit_names_the_types_of_machine_of_all_drivers(three: Path, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    shutil.copytree(three, path)
-    assert not [each.line for each in audit(path).checks if "types" in each.line]
-    assert _attnsweep("compact", path) == 0
-    part = SweepDirectory.open(path / "shard-1")
+def test_the_audit_names_the_types_of_machine_of_all_drivers(copied: Path) -> None:
+    assert not [each.line for each in audit(copied).checks if "types" in each.line]
+    assert command("compact", copied).code == 0
+    part = SweepDirectory.open(copied / "shard-1")
     (environment,) = part.environments.values()
     in_environment(part, environment.on("aarch64, DEFAULT"))
-    (line,) = (each.line for each in audit(path).checks if "types" in each.line)
+    (line,) = (each.line for each in audit(copied).checks if "types" in each.line)
     assert f"on aarch64, DEFAULT, PyTorch {environment.torch}" in line
     assert f"on {environment.machine}, PyTorch {environment.torch}" in line
 
 
-def test_a_shard_is_compacted_and_merged_with_other_sweeps(three: Path, one: Path, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    shutil.copytree(three, path)
-    assert _attnsweep("compact", path) == 0
-    assert [len([*(path / f"shard-{i}" / "trainings").iterdir()]) for i in range(3)] == [1, 1, 1]
-    shards.assert_equal(path, one)
-    assert _attnsweep("merge", tmp_path / "both", one, path) == 0
+def test_a_shard_is_compacted_and_merged_with_other_sweeps(copied: Path, one: Path, tmp_path: Path) -> None:
+    assert command("compact", copied).code == 0
+    assert [len([*(copied / f"shard-{i}" / "trainings").iterdir()]) for i in range(3)] == [1, 1, 1]
+    shards.assert_equal(copied, one)
+    assert command("merge", tmp_path / "both", one, copied).code == 0
     assert audit(tmp_path / "both").problems == []
     assert Ledger(tmp_path / "both").trainings().num_rows == 28
 
 
 @pytest.mark.scale
-def test_the_last_driver_draws_the_report_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_driver_draws_the_report_of_all(tmp_path: Path) -> None:
     spec, path = tmp_path / "small.json", tmp_path / "s"
     spec.write_text(RANDOM.but(trials=3).to_json())
     words = ("run", spec, "--dir", path, "--local", "--or-resume", "--json", "--shard")
-    assert _attnsweep(*words, "1/2") == 0
+    assert command(*words, "1/2").code == 0
     assert not (path / "report").exists()
-    assert _attnsweep(*words, "0/2") == 0
+    last = command(*words, "0/2")
     assert (path / "report" / "report.html").exists()
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["trials"] == 2
-    assert _attnsweep("resume", path, "--local", "--json") == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["trials"] == 3
+    assert json.loads(last.out.splitlines()[-1])["trials"] == 2
+    assert json.loads(command("resume", path, "--local", "--json").out.splitlines()[-1])["trials"] == 3
 
 
 @pytest.mark.usefixtures("s3")

@@ -76,11 +76,11 @@ def _both_at_once(folder: Path) -> type[TrainerActor]:
     """A trainer that ends its first slice once another has begun one, however late that one starts."""
 
     class Waiting(sweeps.sliced(TrainerActor)):  # type: ignore[misc]
-        def _train_slice(self, pack: Pack[Any]) -> bool:
+        def _train_slice(self, pack: Pack[Any]) -> None:
             (folder / f"{os.getpid()}.begun").touch()
             while len(list(folder.glob("*.begun"))) < 2:
                 threading.Event().wait(0.01)
-            return bool(super()._train_slice(pack))
+            super()._train_slice(pack)
 
     return Waiting
 
@@ -97,7 +97,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", _both_at_once(tmp_path))
     monkeypatch.setattr("attnsweep.orchestrator.storage.run_records._WRITE_SECONDS", 0.0)
     # Else a report that is there at once is not shown before the stop.
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._SHOW_SECONDS_PER_TRAINER", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.running.one_run.SHOW_SECONDS_PER_TRAINER", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:

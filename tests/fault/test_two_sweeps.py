@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Reports, RunContext
+from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.tasks import Task
-from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training

@@ -13,8 +13,8 @@ from ray.cluster_utils import Cluster
 import attnsweep
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
-from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.fault import sweeps
 from tests.fault.conftest import NODE

@@ -8,17 +8,16 @@ TRIAL/REPLICATE, as that version had them in the end, after resuming. `write.py`
 import importlib.metadata
 import json
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from attnsweep import Ledger
-from attnsweep.orchestrator.cli import main
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
+from tests.orchestrator.commands import command
 
 pytestmark = pytest.mark.slow
 
@@ -41,13 +40,6 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path, mlflow_uri: str, monk
     return tmp_path
 
 
-def attnsweep(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
 def expected(golden: Path, name: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = json.loads((golden / "expected.json").read_text())[name]
     return found
@@ -58,13 +50,14 @@ def stored(path: Path, *columns: str) -> dict[str, list[object]]:
     return {f"{row['trial']}/{row['replicate']}": [row[name] for name in columns] for row in rows}
 
 
-def test_an_old_sweep_is_queried(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_sweep_is_queried(golden: Path) -> None:
     query = "select outcome, count(*) as n from trainings group by 1 order by 1"
-    assert attnsweep(monkeypatch, "query", "finished", query, "--format", "csv") == 0
     counts = sorted(Counter(outcome for _, outcome in expected(golden, "finished").values()).items())
-    assert capsys.readouterr().out.split() == ["outcome,n", *(f"{outcome},{n}" for outcome, n in counts)]
+    printed = command("query", "finished", query, "--format", "csv").out
+    assert printed.split() == [
+        "outcome,n",
+        *(f"{outcome},{n}" for outcome, n in counts),
+    ]
 
 
 @pytest.mark.scale
@@ -75,24 +68,19 @@ def test_an_old_sweep_is_reported(golden: Path) -> None:
     assert pictures
 
 
-def test_an_old_sweep_equals_itself(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert attnsweep(monkeypatch, "compare", "finished", "finished", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["stuck_rate"]["difference"] == 0
+def test_an_old_sweep_equals_itself(golden: Path) -> None:
+    assert json.loads(command("compare", "finished", "finished", "--json").out)["stuck_rate"]["difference"] == 0
 
 
-def test_an_old_sweep_passes_the_audit(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sweep_passes_the_audit(golden: Path) -> None:
     sync(SweepDirectory.open(golden / "finished"))
-    assert attnsweep(monkeypatch, "audit", "finished") == 0
+    assert command("audit", "finished").code == 0
 
 
 @pytest.mark.sample("0.1.0-interrupted", "0.2.0-own")
 @pytest.mark.sample("0.2.0-own")
 @pytest.mark.parametrize(("golden", "name"), UNFINISHED, indirect=["golden"])
-def test_an_old_sweep_resumes_only_with_consent(
-    golden: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_sweep_resumes_only_with_consent(golden: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
     before = stored(golden / name, *COLUMNS)
     refusals = []
@@ -103,12 +91,13 @@ def test_an_old_sweep_resumes_only_with_consent(
     if name == "own":
         refusals = ["code that you have not run before: own.py, own_names.py"]
     for words in refusals:
-        assert attnsweep(monkeypatch, "resume", name, "--local") == 2
-        assert words in capsys.readouterr().err
+        refused = command("resume", name, "--local")
+        assert refused.code == 2
+        assert words in refused.err
         assert stored(golden / name, *COLUMNS) == before
 
     trusted = ["--trust"] if name == "own" else []
-    assert attnsweep(monkeypatch, "resume", name, "--local", "--accept-drift", *trusted) == 0
+    assert command("resume", name, "--local", "--accept-drift", *trusted).code == 0
     after = stored(golden / name, *COLUMNS)
     ids = {place: training_id for place, (training_id, _) in expected(golden, name).items()}
     assert {place: after[place] for place in before} == before

@@ -47,8 +47,8 @@ def sweep():
 class Sliced(Trainer):
     """Reports after every 25 steps, and returns the state of every pack."""
 
-    def _train_slice(self, pack: Pack[Any]) -> bool:
-        return pack.advance(25)
+    def _train_slice(self, pack: Pack[Any]) -> None:
+        pack.advance(25)
 
     def hand_back(self) -> HandedBack:
         self._started = float("-inf")

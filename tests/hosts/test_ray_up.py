@@ -12,7 +12,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.hosts.clusters import TOKEN
 from tests.hosts.machines_by_ssh import check_programs, copy_repository, make_environment, make_key, open_to_ssh
 from tests.hosts.namespaces import Host, Network
-from tests.infra.test_cluster_yaml import CLUSTER
+from tests.infra.test_clusters import CLUSTER
 
 pytestmark = [pytest.mark.ray, pytest.mark.scale, pytest.mark.timeout(1500)]
 CLIENT = 4

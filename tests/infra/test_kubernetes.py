@@ -1,7 +1,6 @@
 """The manifests for Kubernetes: what KubeRay's schema allows, what the command line knows, what a sweep needs."""
 
 import json
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -56,77 +55,65 @@ def test_only_the_driver_has_credentials_and_by_reference() -> None:
     assert not any({"env", "envFrom"} & worker["containers"][0].keys() for worker in workers)
 
 
-def _cluster(manifest: dict[str, Any]) -> dict[str, Any]:
-    cluster: dict[str, Any] = manifest["spec"]["rayClusterSpec"]
-    return cluster
-
-
-def _container(manifest: dict[str, Any], pod: int) -> dict[str, Any]:
-    container: dict[str, Any] = pods(manifest)[pod]["containers"][0]
-    return container
-
-
-MUTANTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a misspelt field": (
-        lambda job: job["spec"].update(ttlSecondsAfterFinish=600),
-        "'ttlSecondsAfterFinish' was unexpected",
-    ),
-    "a number as text": (
-        lambda job: _cluster(job)["workerGroupSpecs"][0].update(minReplicas="0"),
-        "'0' is not of type 'integer'",
-    ),
+HEAD = "spec/rayClusterSpec/headGroupSpec"
+WORKERS = "spec/rayClusterSpec/workerGroupSpecs/0"
+RUN = "attnsweep run quickstart --dir s3://B/s"
+MUTANTS: dict[str, tuple[str, object, str]] = {
+    "a misspelt field": ("spec/ttlSecondsAfterFinish", 600, "'ttlSecondsAfterFinish' was unexpected"),
+    "a number as text": (f"{WORKERS}/minReplicas", "0", "'0' is not of type 'integer'"),
     "a mode that does not exist": (
-        lambda job: _cluster(job)["authOptions"].update(mode="tokens"),
+        "spec/rayClusterSpec/authOptions/mode",
+        "tokens",
         "'tokens' is not one of ['disabled', 'token']",
     ),
     "a misspelt field of a pod": (
-        lambda job: _container(job, 1)["securityContext"].update(runAsNonroot=True),
+        f"{WORKERS}/template/spec/containers/0/securityContext/runAsNonroot",
+        True,
         "'runAsNonroot' was unexpected",
     ),
     "a policy that is a number": (
-        lambda job: _container(job, 1).update(imagePullPolicy=3),
+        f"{WORKERS}/template/spec/containers/0/imagePullPolicy",
+        3,
         "3 is not of type 'string'",
     ),
-    "an option that is not there": (
-        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s --or-resum"),
-        "entrypoint: No such option: --or-resum",
-    ),
-    "a command that cannot be repeated": (
-        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s"),
-        "would be refused without --or-resume",
-    ),
+    "an option that is not there": ("spec/entrypoint", f"{RUN} --or-resum", "entrypoint: No such option: --or-resum"),
+    "a command that cannot be repeated": ("spec/entrypoint", RUN, "would be refused without --or-resume"),
     "nothing that the autoscaler sees": (
-        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s --or-resume --device cuda"),
+        "spec/entrypoint",
+        f"{RUN} --or-resume --device cuda",
         "entrypoint: no demand for more machines without --trainers",
     ),
     "trainers on cores": (
-        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir s3://B/s --or-resume --trainers 8"),
+        "spec/entrypoint",
+        f"{RUN} --or-resume --trainers 8",
         "entrypoint: trains on cores until a GPU is there",
     ),
     "a directory inside the pod": (
-        lambda job: job["spec"].update(entrypoint="attnsweep run quickstart --dir /tmp/s --or-resume"),
+        "spec/entrypoint",
+        "attnsweep run quickstart --dir /tmp/s --or-resume",
         "the directory is lost with the pod",
     ),
-    "another Ray": (
-        lambda job: _cluster(job).update(rayVersion="2.61.0"),
-        "rayVersion: 2.61.0, where the package asks",
+    "another Ray": ("spec/rayClusterSpec/rayVersion", "2.61.0", "rayVersion: 2.61.0, where the package asks"),
+    "no token": ("spec/rayClusterSpec/authOptions/mode", "disabled", "authOptions: whoever reaches"),
+    "trainers on the head": (f"{HEAD}/rayStartParams", {}, "headGroupSpec: trainers beside the driver"),
+    "no notice to trainers": (
+        f"{WORKERS}/template/spec/containers/0/lifecycle",
+        {},
+        "preStop: trainers are killed",
     ),
-    "no token": (lambda job: _cluster(job)["authOptions"].update(mode="disabled"), "authOptions: whoever reaches"),
-    "trainers on the head": (
-        lambda job: _cluster(job)["headGroupSpec"].update(rayStartParams={}),
-        "headGroupSpec: trainers beside the driver",
-    ),
-    "no notice to trainers": (lambda job: _container(job, 1).pop("lifecycle"), "preStop: trainers are killed"),
     "little shared memory": (
-        lambda job: pods(job)[1]["volumes"][0].update(emptyDir={}),
+        f"{WORKERS}/template/spec/volumes/0/emptyDir",
+        {},
         "ray-worker: /dev/shm has 64 MB",
     ),
     "a secret in clear text": (
-        lambda job: _container(job, 0).update(env=[{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}]),
+        f"{HEAD}/template/spec/containers/0/env",
+        [{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}],
         "AWS_SECRET_ACCESS_KEY in clear text",
     ),
     "no time to leave": (
-        lambda job: pods(job)[1].update(terminationGracePeriodSeconds=5),
+        f"{WORKERS}/template/spec/terminationGracePeriodSeconds",
+        5,
         "ray-worker: no time to hand back its packs",
     ),
 }
@@ -134,9 +121,13 @@ MUTANTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_manifest_with_a_fault_is_refused(name: str) -> None:
-    plant, expected = MUTANTS[name]
+    path, value, expected = MUTANTS[name]
+    *parents, last = path.split("/")
     manifest = built(KUBERNETES / "base")
-    plant(manifest)
+    place: Any = manifest
+    for key in parents:
+        place = place[int(key) if key.isdecimal() else key]
+    place[last] = value
     found = problems(manifest, RAY)
     assert len(found) >= 1
     assert any(expected in each for each in found), found

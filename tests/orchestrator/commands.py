@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ def command(*words: object) -> Ended:
         contextlib.redirect_stderr(err),
     ):
         patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
+        handler = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as ended:
             cli.main()
+        # A command that ends as on Ctrl-C leaves SIGINT to the system: in a later test it would end the process.
+        signal.signal(signal.SIGINT, handler)
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())

@@ -15,6 +15,13 @@ _OF_ATLAS = "tests/orchestrator/report/test_atlas.py"
 
 FAULTS_OF_CLAIMS = (
     Fault(
+        "a budget below the first batch, which ends with an error",
+        "orchestrator/running/verifying.py",
+        "budget=max(budget or stored.budget, stored.batch * len(stored.groups))",
+        "budget=budget or stored.budget",
+        (_GROWN,),
+    ),
+    Fault(
         "a prior that is cut off and not scaled up again, or the other way round",
         _EVIDENCE,
         " - np.log(special.betainc(0.5, 0.5, 1 - rate))",
@@ -121,7 +128,7 @@ FAULTS_OF_CLAIMS = (
     ),
     Fault(
         "a step held against the default of n_steps, which n_epochs replaces",
-        "orchestrator/running/preflight/claim.py",
+        "orchestrator/running/verifying.py",
         "workload.parameters.resolve({**claim.fixed, **claim.groups[quantity.group]}).n_steps",
         'workload.parameters.declared()["n_steps"].default',
         (f"{_VERIFYING}::test_a_step_is_held_against_what_the_parameters_amount_to",),

@@ -65,11 +65,11 @@ FAULTS_OF_ENGINES = (
     ),
     Fault(
         "a large step that seems to gain as a small one",
-        "orchestrator/running/preflight/engine_choice.py",
+        "orchestrator/running/engine_choice.py",
         "graph.n_numbers < _LARGE_STEP else",
         "graph.n_numbers > 0 else",
         (
-            "tests/orchestrator/running/preflight/test_engine_choice.py::"
+            "tests/orchestrator/running/test_engine_choice.py::"
             "test_the_template_is_compiled_where_its_small_gain_repays_it",
         ),
     ),

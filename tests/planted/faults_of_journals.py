@@ -3,28 +3,28 @@
 from tests.planted.fault import Fault
 
 _RUNNING, _STORAGE = "tests/orchestrator/running", "tests/orchestrator/storage"
-_CHAIN, _PIECES = f"{_RUNNING}/test_journal_chain.py", f"{_RUNNING}/test_journal_pieces.py"
-_FILE = f"{_RUNNING}/test_journal_file.py"
+_CHAIN, _PIECES = f"{_RUNNING}/test_journal.py", f"{_RUNNING}/test_study_storage.py"
+_FILE = f"{_RUNNING}/test_journal.py"
 _IN_A_STORE = "tests/end_to_end/test_object_store_sweeps.py"
 
 FAULTS_OF_JOURNALS = (
     Fault(
         "a digest of one line alone, not of the one before",
-        "orchestrator/running/journal_chain.py",
+        "orchestrator/running/journal.py",
         "        self._since = sha256(match[1])\n",
         "        self._since = sha256()\n",
         (_CHAIN,),
     ),
     Fault(
         "notes that the next digest does not cover",
-        "orchestrator/running/journal_chain.py",
+        "orchestrator/running/journal.py",
         '            self._since.update(line + b"\\n")\n',
         "",
         (_CHAIN,),
     ),
     Fault(
         "a last line whose digest is damaged passes for a note",
-        "orchestrator/running/journal_chain.py",
+        "orchestrator/running/journal.py",
         " and entry.keys() <= _NOTE_KEYS and",
         " and",
         (_CHAIN,),
@@ -59,49 +59,49 @@ FAULTS_OF_JOURNALS = (
     ),
     Fault(
         "pieces that overwrite",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         'swap_text(f"{self._folder}/{name}", text, None) is None',
         'put_text(f"{self._folder}/{name}", text) is not None',
         (_PIECES,),
     ),
     Fault(
         "a piece whose answer was lost counts as another's",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         "            if stored is None or stored.text != text:\n",
         "            if True:\n",
         (_PIECES,),
     ),
     Fault(
         "writers that begin alike",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         "_WRITER: uuid.uuid4().hex",
         '_WRITER: "me"',
         (_PIECES,),
     ),
     Fault(
         "a writer's first piece goes when pieces are joined",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         "- {name, *journal.first}",
         "- {name}",
         (_PIECES,),
     ),
     Fault(
         "a gap in the pieces is passed over",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         "        if number != expected:\n",
         "        if False:\n",
         (_PIECES,),
     ),
     Fault(
         "a gap in the pieces of earlier versions is passed over",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         "if begins is not None and begins > len(lines):",
         "if False:",
         (_PIECES,),
     ),
     Fault(
         "a piece that does not continue the others is read",
-        "orchestrator/running/journal_pieces.py",
+        "orchestrator/running/study_storage.py",
         "if bad := sorted({*seals.broken, *seals.foreign}):",
         "if bad := []:",
         (_PIECES,),

@@ -80,7 +80,7 @@ FAULTS_OF_OUTCOMES = (
         "workloads/diagnostics/verdicts.py",
         "near_L & ((detail_L == first) | (detail_L == second))",
         "near_L & (detail_L == 'none')",
-        ("tests/orchestrator/running/preflight/test_starts.py",),
+        ("tests/orchestrator/running/test_preflight.py",),
     ),
     Fault(
         "levels of a table of verdicts are tried behind the rules that follow them",

@@ -2,10 +2,10 @@
 
 from tests.planted.fault import Fault
 
-_TWO_RESUMES = "tests/orchestrator/running/test_two_resumes.py"
+_TWO_RESUMES = "tests/orchestrator/running/test_one_run.py"
 _RETRAINING = "tests/orchestrator/inspection/test_retraining.py"
-_WEIGHTS = "tests/orchestrator/running/test_weights_not_kept.py"
-_SELF_CHECK = "tests/orchestrator/running/test_fault_of_self_check.py"
+_WEIGHTS = "tests/orchestrator/running/test_one_run.py"
+_SELF_CHECK = "tests/orchestrator/running/test_self_check.py"
 
 FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
@@ -20,25 +20,25 @@ FAULTS_OF_RESUMED_SWEEPS = (
         "orchestrator/tracking/runs.py",
         "trial in retried and run.info.end_time != retried[trial]",
         "trial in retried and not run.info.end_time",
-        ("tests/orchestrator/running/test_retried.py",),
+        ("tests/orchestrator/running/test_resume_options.py",),
     ),
     Fault(
         "failed trainings are forgotten before the record says that they are trained again",
         "orchestrator/storage/sweep_directory.py",
         " or changed.retried != self.retried:",
         ":",
-        ("tests/orchestrator/running/test_retried.py",),
+        ("tests/orchestrator/running/test_resume_options.py",),
     ),
     Fault(
         "a record that is not read again under the lock",
-        "orchestrator/running/session.py",
+        "orchestrator/running/one_run.py",
         "recorded = SweepDirectory.open(directory.place)\n            directory",
         "recorded = directory\n            directory",
         (_TWO_RESUMES,),
     ),
     Fault(
         "a run that records what it adds before it is refused",
-        "orchestrator/running/session.py",
+        "orchestrator/running/one_run.py",
         "directory = enter(recorded)\n",
         "directory = enter(recorded)\n            recorded.record_as(directory)\n",
         (f"{_TWO_RESUMES}::test_a_run_that_is_refused_records_nothing",),
@@ -46,8 +46,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "an environment that is checked only before the lock",
         "orchestrator/running/entry.py",
-        "        if not accept_drift:\n",
-        "        if not (accept_drift or found.environments.keys() - {environment.id}):\n",
+        "        if not accept_drift and (",
+        "        if not (accept_drift or directory.environments.keys() - {environment.id}) and (",
         (f"{_TWO_RESUMES}::test_an_environment_that_another_run_has_accepted_meanwhile_is_checked_and_stays",),
     ),
     Fault(
@@ -90,9 +90,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
         "orchestrator/inspection/retraining.py",
         '    engine = directory.engine_of(row["environment"])\n',
         "    engine = directory.engine\n",
-        (
-            "tests/orchestrator/running/preflight/test_engine_choice.py::test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks",
-        ),
+        ("tests/orchestrator/running/test_engine_choice.py::test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks",),
     ),
     Fault(
         "a training of a GPU that is trained again on a CPU",
@@ -111,8 +109,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "trained weights of another ending in silence",
         "orchestrator/inspection/kept_weights.py",
-        "    if end.difference:\n",
-        "    if False:\n",
+        "    if end.difference:\n        _log",
+        "    if False:\n        _log",
         (_RETRAINING,),
     ),
     Fault(

@@ -12,7 +12,7 @@ _OTHER = f"{_SHARDS}::test_a_driver_in_another_environment_is_refused"
 _ONE_WAY = f"{_SHARDS}::test_a_directory_holds_one_sweep_divided_in_one_way"
 _DRAWS = "tests/search_spaces/test_samplers.py::test_numbered_draws_are_those_of_optunas_sampler"
 _STUDY = "orchestrator/running/study.py"
-_SHARDING = "orchestrator/running/sharding.py"
+_SHARDING = "orchestrator/running/entry.py"
 
 FAULTS_OF_SHARDS = (
     Fault(
@@ -30,18 +30,11 @@ FAULTS_OF_SHARDS = (
         (_UNION,),
     ),
     Fault(
-        "trials of a shard that are told under the sweep's numbers",
+        "a shard that knows its trials by the sweep's numbers",
         _STUDY,
-        "            self._entries.end(self._shard.number(trial), state, values)\n",
-        "            self._entries.end(trial, state, values)\n",
-        (_UNION,),
-    ),
-    Fault(
-        "a resumed shard that looks for the sweep's numbers in its study",
-        _STUDY,
-        "self._backend.get_trial_id_from_study_id_trial_number(self._id, self._shard.number(trial))",
-        "self._backend.get_trial_id_from_study_id_trial_number(self._id, trial)",
-        (_KILLED,),
+        "        number = self._shard.number(trial)\n",
+        "        number = trial\n",
+        (_UNION, _KILLED),
     ),
     Fault(
         "a budget of all trials for each driver",

@@ -7,7 +7,7 @@ _CONSTANTS = "tests/workloads/engine/test_constants.py"
 _INITIALIZATION = "tests/workloads/engine/test_initialization.py"
 _PLAIN = "tests/workloads/engine/test_plain.py"
 _TRAINABLE = "tests/workloads/engine/test_construction.py"
-_STARTS = "tests/orchestrator/running/preflight/test_starts.py"
+_STARTS = "tests/orchestrator/running/test_preflight.py"
 
 FAULTS_OF_STARTS = (
     Fault(
@@ -117,7 +117,7 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "a sweep begins whose losses cannot be computed",
-        "orchestrator/running/preflight/starts.py",
+        "orchestrator/running/preflight.py",
         "                _compute(workload, trainings[:1])\n",
         "",
         (_STARTS,),
@@ -166,14 +166,14 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "a sweep begins whose losses plain PyTorch computes otherwise",
-        "orchestrator/running/preflight/starts.py",
+        "orchestrator/running/preflight.py",
         "        check_as_plain(workload, [first, max(others, key=n_different)])\n",
         "        max(others, key=n_different)\n",
         (f"{_STARTS}::test_a_loss_that_plain_pytorch_computes_otherwise_is_refused",),
     ),
     Fault(
         "a sweep begins whose modules differ",
-        "orchestrator/running/session.py",
+        "orchestrator/running/preflight.py",
         "    check_stop_metrics(sample)\n    check_starts(sample)\n",
         "    check_stop_metrics(sample)\n",
         (f"{_STARTS}::test_nothing_is_written",),

@@ -54,7 +54,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a study that is not told the constraints",
         "orchestrator/running/study.py",
-        "            self._constrain(trial, name, violation)\n",
+        "            storage.set_trial_system_attr(trial_id, constraint_attribute(name), violation)\n",
         "            pass\n",
         (f"{_RUNNING}/test_several_objectives.py::test_audit_summary_mlflow_and_report_have_each_objective",),
     ),
@@ -179,10 +179,10 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "trainers that outlive a run that fails",
-        "orchestrator/running/session.py",
-        "opened.enter_context(closing(start_pool(sweep.workload, context)))",
-        "start_pool(sweep.workload, context)",
-        (f"{_RUNNING}/test_endings.py",),
+        "orchestrator/running/one_run.py",
+        "opened.enter_context(closing(start_pool(sweep.workload, _context(sweep))))",
+        "start_pool(sweep.workload, _context(sweep))",
+        (f"{_RUNNING}/test_one_run.py",),
     ),
     Fault(
         "a pack that kills its trainers is not halved",
@@ -222,7 +222,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a pack goes on from what another type of machine has begun",
         "orchestrator/running/checkpoints.py",
-        " or self._environments[pack] != environment:",
+        " or trained_in != environment:",
         ":",
         (f"{_RUNNING}/test_machines.py",),
     ),
@@ -235,7 +235,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a pack that did not fit is made again",
-        "orchestrator/running/pack_sizer.py",
+        "orchestrator/running/plan.py",
         "max(n_lanes // 2, 1)",
         "max(n_lanes, 1)",
         (f"{_RUNNING}/test_pack_sizes.py",),
@@ -291,7 +291,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "an error's text that no table holds",
-        "orchestrator/training/error_text.py",
+        "orchestrator/training/trainer.py",
         'text.encode(errors="backslashreplace").decode()',
         "text",
         ("tests/orchestrator/training/test_trainer.py",),

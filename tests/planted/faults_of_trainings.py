@@ -316,9 +316,9 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "the wrong branch of a conditional parameter",
-        "search_spaces/suggestion.py",
-        "condition.then if value in condition.among",
-        "condition.then if value not in condition.among",
+        "search_spaces/dimensions.py",
+        "self.then if value in self.among",
+        "self.then if value not in self.among",
         ("tests/orchestrator/running/test_study.py",),
     ),
     Fault(

@@ -3,33 +3,25 @@
 import dataclasses
 import gzip
 import pkgutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.training.bleu import bleu
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.rows import bleu
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.reproduction.chiang import table1
 from attnsweep.reproduction.chiang.table1 import paired_bootstrap
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.engine.contract import Written
+from tests.orchestrator.commands import command
 
 QUIET = Console(quiet=True)
 SHARED_TEXT = Path(__file__).parents[3] / "shared/data/eng-vie.tsv.gz"
-
-
-def _command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def test_an_option_chooses_what_is_run() -> None:
@@ -59,15 +51,12 @@ def test_an_option_chooses_what_is_run() -> None:
     ],
 )
 def test_an_option_that_cannot_be_followed_is_refused(
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _command(monkeypatch, "reproduce", *arguments) == 2
-    assert capsys.readouterr().err.startswith(f"attnsweep: {message}")
+    refused = command("reproduce", *arguments)
+    assert refused.code == 2
+    assert refused.err.startswith(f"attnsweep: {message}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,7 +95,7 @@ def test_table_1_is_measured_on_a_parallel_text(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     lines = gzip.decompress(SHARED_TEXT.read_bytes()).decode().splitlines()[:600]
     Path("text.tsv").write_text("\n".join(lines))
-    assert not _command(monkeypatch, "prepare-corpus", "text.tsv", "--out", "text.parquet")
+    assert command("prepare-corpus", "text.tsv", "--out", "text.parquet").code == 0
     small: dict[str, Scalar] = {
         "n_epochs": 1,
         "d_model": 16,

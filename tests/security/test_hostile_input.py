@@ -4,16 +4,15 @@ Damaged sweep directories: tests/orchestrator/audit and tests/orchestrator/ledge
 """
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import ray
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.training import resources
 from attnsweep.search_spaces.loading import shipped_names
+from tests.orchestrator.commands import command
 from tests.security.hostile_files import DEEP, DIGITS, HUGE, write_hostile_files
 
 Case = tuple[list[str], str]
@@ -264,9 +263,9 @@ def _cases() -> Iterable[Case]:
         yield ["status", path], says
         if "sweep directory" not in says:
             yield ["run", "quickstart", "--dir", path], says.replace("DIR", "--dir", 1)
-    for command, *rest in (["audit"], ["report"], ["query", "from trials"], ["mlflow-sync"], ["resume"], ["compact"]):
-        yield [command, "s3://[..", *rest], PATHS["s3://[.."]
-        yield [command, "loop", *rest], PATHS["loop"]
+    for name, *rest in (["audit"], ["report"], ["query", "from trials"], ["mlflow-sync"], ["resume"], ["compact"]):
+        yield [name, "s3://[..", *rest], PATHS["s3://[.."]
+        yield [name, "loop", *rest], PATHS["loop"]
     for sql, says in SQL.items():
         yield ["query", "good", sql], says
     for uri, says in TRACKING_URIS.items():
@@ -298,15 +297,12 @@ def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
-def _mistake(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def _mistake(words: list[str]) -> str:
     """The message, without our name; asserts that nothing was written."""
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
     before = _files()
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, error = capsys.readouterr()
-    assert ended.value.code == 2
-    assert out == ""
+    ended = command(*words)
+    error = ended.err
+    assert (ended.code, ended.out) == (2, "")
     assert error.startswith("attnsweep: ")
     assert error.count("\n") == 1
     # What is hostile is cut short; the names of the shipped sweeps are listed whole.
@@ -320,11 +316,8 @@ def _files() -> set[str]:
 
 
 @pytest.mark.parametrize(("words", "says"), [pytest.param(*each, id=_id(each)) for each in _cases()])
-def test_a_mistake(
-    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    error = _mistake(words, monkeypatch, capsys)
-    assert says in error
+def test_a_mistake(words: list[str], says: str) -> None:
+    assert says in _mistake(words)
 
 
 @pytest.mark.slow
@@ -337,10 +330,8 @@ def test_a_mistake(
         ("MLFLOW_TRACKING_URI", "sqlite:///good", ["audit", "good"]),
     ],
 )
-def test_a_mistake_in_the_environment(
-    name: str, value: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_in_the_environment(name: str, value: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
-    error = _mistake(words, monkeypatch, capsys)
+    error = _mistake(words)
     assert error.startswith("--address: got" if name == "RAY_ADDRESS" else f"{name}: got")
     assert "secret" not in error

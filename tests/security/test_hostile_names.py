@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.orchestrator.tracking.follow import SyncResult, sync
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.errors import SpecError
+from tests.orchestrator.commands import command as run
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
@@ -213,15 +213,11 @@ def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> N
     assert "\\x1b]0;owned" in text.getvalue()
 
 
-def test_a_mistake_and_a_fault_do_not_steer(
-    hostile: SweepDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_and_a_fault_do_not_steer(hostile: SweepDirectory) -> None:
     for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.place), f"select {NASTY}"], [NASTY]):
-        monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert ended.value.code == 2
-        _assert_harmless(capsys.readouterr().err)
+        ended = run(*words)
+        assert ended.code == 2
+        _assert_harmless(ended.err)
 
 
 @pytest.mark.parametrize("path", ["-x", "--out", "a b", "a'b", "a\nb", "$(x)", "sweeps/x"])
@@ -296,7 +292,7 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, m
         library = command.removesuffix("-sync")
         pytest.importorskip(library, reason=f"no {library}: pip install 'attnsweep[{library}]'")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert _exit_code(monkeypatch, command, "s", *LOOKING[command]) in (None, 0)
+    assert run(command, "s", *LOOKING[command]).code == 0
     assert not ran.exists()
     assert open_sweep("s").emergence("positional", by="layer").curves
     assert not ran.exists()
@@ -323,9 +319,7 @@ def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.sample(*(command for command in LOADING if not command.startswith("report")))
 @pytest.mark.parametrize("command", LOADING)
-def test_the_others_run_it_only_with_trust(
-    command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_others_run_it_only_with_trust(command: str, ran: Path) -> None:
     if command == "export":
         pytest.importorskip("safetensors", reason="no safetensors: pip install 'attnsweep[safetensors]'")
     if command == "verify":
@@ -333,17 +327,18 @@ def test_the_others_run_it_only_with_trust(
         one = claim(groups={"all": {}}, states=("rate(solved, all) > 0.5",), batch=4, budget=8)
         found.record_as(found.but(claim=one))
     words = (*command.replace("N", "1").split(), "s/sweep.json" if command in OF_RECORD else "s", *LOADING[command])
-    assert _exit_code(monkeypatch, *words) == 2
+    refused = run(*words)
+    assert refused.code == 2
     assert not ran.exists()
-    said = capsys.readouterr().err
-    assert "got 'code that you have not run before: evil.py', expected a sweep whose code you wrote or trust" in said
-    assert said.rstrip().endswith("then add --trust to run them")
+    said = "got 'code that you have not run before: evil.py', expected a sweep whose code you wrote or trust"
+    assert said in refused.err
+    assert refused.err.rstrip().endswith("then add --trust to run them")
 
-    assert _exit_code(monkeypatch, *words, "--trust") in (1, 2)
+    trusted = run(*words, "--trust")
+    assert trusted.code in (1, 2)
     assert ran.exists()
-    assert f"trusted: evil.py, sha256 {hashlib.sha256((Path('s') / 'evil.py').read_bytes()).hexdigest()}" in (
-        capsys.readouterr().err
-    )
+    digest = hashlib.sha256((Path("s") / "evil.py").read_bytes()).hexdigest()
+    assert f"trusted: evil.py, sha256 {digest}" in trusted.err
 
 
 def test_the_documents_tell_the_ones_from_the_others() -> None:
@@ -355,10 +350,3 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
         for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)
             assert set(re.findall(r"`(.*?)`", named)) == commands
-
-
-def _exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code

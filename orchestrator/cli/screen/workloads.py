@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from attnsweep.orchestrator.cli.screen.sweeps import listing
-from attnsweep.orchestrator.running.preflight.engine_choice import engine_of_shape
+from attnsweep.orchestrator.running.engine_choice import engine_of_shape
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.parameters import Parameter, Value
 from attnsweep.workloads.registry import load_workload, registered_names

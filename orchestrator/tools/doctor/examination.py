@@ -1,4 +1,4 @@
-"""All checks of the doctor, in the order in which a user fixes the faults that they find.
+"""All checks of `attnsweep doctor`, in the order in which a user fixes the faults that they find.
 
 The checks of library versions, Ray's token, MLflow and the sweep directory are here; those of nodes are in `nodes.py`.
 """
@@ -78,11 +78,10 @@ def check_versions() -> Finding:
 
 
 def check_token(address: str | None) -> Finding:
-    """Checks that a cluster requires a token, and that this user keeps the token secret. A Ray started here creates its
-    own token.
+    """Checks that a cluster requires a token, and that this user keeps the token secret.
 
     Args:
-        address: The cluster; `None` for this machine.
+        address: The cluster; `None` for this machine, on which Ray creates a token of its own.
     """
     mode = os.environ.get("RAY_AUTH_MODE")
     if address is None:
@@ -131,11 +130,8 @@ def check_mlflow(uri: str | None = None) -> Finding:
 
 
 def check_directory(place: Place) -> Finding:
-    """Checks that a sweep directory can be written. In an object store it writes an object and removes it.
-
-    Args:
-        place: The directory, which need not exist yet.
-    """
+    """Checks that a sweep directory, which need not exist yet, can be written. In an object store an object is written
+    and removed."""
     name = f"{secrets.token_hex(4)}.json"
     try:
         place.check_makeable()
@@ -151,7 +147,7 @@ def check_directory(place: Place) -> Finding:
 
 
 def _lets_strangers_in(address: str) -> bool:
-    """Returns whether the cluster answers a health check of a process that has no token."""
+    """Returns whether the cluster answers a health check of a process without a token."""
     if address.startswith("ray://"):
         return False
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}

@@ -1,4 +1,4 @@
-"""The facts about a node. Run as a module on the node, in a process of its own, it prints them as one JSON object."""
+"""The facts about a node, such as its GPUs. Run as a program on the node, this module prints the facts as JSON."""
 
 import json
 import os
@@ -48,8 +48,7 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Collects the facts about the node of this process. It takes seconds, because it imports PyTorch and trains a
-        pack."""
+        """Collects the facts about the node of this process, which takes seconds."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),

@@ -18,7 +18,8 @@ _MOST_NAMED = 4
 _MODULE = "attnsweep.orchestrator.tools.doctor.facts"
 _SECONDS = 180.0
 _OWN_DEVICES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
-"""Environment variables of the tasks. This one keeps Ray from hiding the GPUs from a task that requests none."""
+"""Environment variables of the tasks that ask nodes. The variable keeps Ray from hiding GPUs from a task that requests
+none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +180,7 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """Asks a new Python process on this node for its facts. Returns them as JSON, and an error message; one of the two
-    is empty."""
+    """Asks a new Python process on this node for its facts. Returns them as JSON and an error; one of them is empty."""
     try:
         process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False

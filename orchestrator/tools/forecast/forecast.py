@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.running.entry import resolved
-from attnsweep.orchestrator.running.preflight.engine_choice import engine_for
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.run_records import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.price import Price, price_of
@@ -95,7 +95,7 @@ def _values(dimension: Varied) -> list[Scalar]:
 def _sigmas(spec: Sweep, parameters: TrainingParameters, values: Mapping[str, Scalar]) -> tuple[float | None, ...]:
     dimension: Dimension | None = spec.space.get(_SCALE, parameters.init_sigma)
     if isinstance(dimension, Conditional):
-        branch = dimension.then if values.get(dimension.on) in dimension.among else dimension.otherwise
+        branch = dimension.branch(values.get(dimension.on))
         dimension = parameters.init_sigma if branch is None else branch
     if isinstance(dimension, Float):
         sigmas = dimension.model_copy(update={"points": _POINTS}).grid()
@@ -160,7 +160,7 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep. Writes nothing but the price, which is stored for comparison with the run that follows.
+    """Forecasts a sweep, and stores the price, which is compared with the cost of the run that follows.
 
     Args:
         spec: The sweep.
@@ -238,7 +238,8 @@ def _case_content(case: Case, forecast: EscapeForecast) -> dict[str, object]:
 
 
 def _case_lines(case: Case, forecast: EscapeForecast) -> list[str]:
-    chosen = " ".join(f"{name}={_short(value)}" for name, value in case.chosen.items()) or "one case"
+    values = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in case.chosen.items()}
+    chosen = " ".join(f"{name}={value}" for name, value in values.items()) or "one case"
     lines = [f"{chosen}: {forecast.law}"]
     if forecast.orders:
         orders = ", ".join(f"{order.parameter} {_or_dash(order.order, '.2f')}" for order in forecast.orders)
@@ -277,10 +278,6 @@ def _price_lines(price: Price, engine: str) -> list[str]:
             f" {price.spread:.1f} times one of the cheapest"
         )
     return lines
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _whole(steps: float | None) -> int | None:

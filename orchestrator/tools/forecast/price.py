@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
-from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.plan import PackSizer
+from attnsweep.orchestrator.running.preflight import Sample
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
@@ -26,12 +26,13 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _SMALL, _LARGE = PackSizer.smallest, 512
-"""The two pack sizes that are measured; the large one is at most half of a shape's trainings."""
+"""The two pack sizes that are measured for each shape (trainings that can share a pack). The large one is at most half
+of the shape's trainings."""
 _MOST_SHAPES = 4
 _SECONDS_A_PACK = 4.0
-"""CPU time of a pilot's longest pack: on a busy machine a pilot takes longer, but trains as many steps."""
+"""CPU seconds of a pilot's longest pack. On a busy machine a pilot takes longer, but trains as many steps."""
 _SECONDS = 60.0
-"""CPU time of all pilots: after it no further shape is measured, but the first shape always is."""
+"""CPU seconds of all pilots, after which no further shape is measured. The first shape is always measured."""
 _FEWEST_STEPS, _LONGER = 16, 4
 """The steps of a shape's first pilot, and the factor by which the steps of each further pilot grow."""
 _REPEATS = 3
@@ -91,8 +92,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
 
     Args:
-        spec: The sweep.
-        workload: The sweep's workload.
+        spec, workload: The sweep and its workload.
         engine: The engine that would take the sweep's steps.
         seconds: CPU time after which no further shape is begun; the most frequent one is always measured.
 
@@ -180,8 +180,7 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains the longest pack that fits into a pilot's time. Returns the pack's result, the seconds of each
-    repetition, and the number of steps."""
+    """Trains the longest pack that a pilot has time for. Returns its result, seconds by repetition, and steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.
@@ -197,17 +196,15 @@ def _longest(
 
 
 def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: int) -> list[Task]:
-    """Returns the tasks of a pilot pack with `n_lanes` trainings, shortened to `n_steps` steps."""
     tasks = []
     for lane in range(n_lanes):
-        trial, replicate = lane % len(shape), lane // len(shape)
+        replicate, trial = divmod(lane, len(shape))
         parameters = _shortened(shape[trial], n_steps)
         tasks.append(Task(trial, replicate, Training(parameters, training_seed(spec.seed, trial, replicate))))
     return tasks
 
 
 def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tuple[Trained, float]:
-    """Trains a pack. Returns its result and the sum of its `train_seconds`."""
     report = trainer.start(PackOrder("forecast", tasks))
     while isinstance(report, Progress):
         report = trainer.proceed()
@@ -224,8 +221,7 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
 
 
 def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParameters:
-    """Returns the parameters with a smaller number of steps; unchanged if the workload derives the number from
-    epochs."""
+    """Returns the parameters with fewer steps; unchanged if the workload derives the number of steps from epochs."""
     try:
         return replace(parameters, n_steps=n_steps)
     except UserError:

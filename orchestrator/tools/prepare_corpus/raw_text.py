@@ -110,12 +110,11 @@ def _content(path: Path) -> bytes:
         return stream.read().removeprefix(_BYTE_ORDER_MARK)
 
 
-_Read: TypeAlias = Callable[[tuple[str, ...]], RawText]
-"""A function that reads columns by name."""
+_Columns: TypeAlias = tuple[list[str], Callable[[tuple[str, ...]], RawText]]
+"""The names of a file's text columns, and a function that reads some of them by name."""
 
 
-def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
-    """Returns the names of a TSV file's columns, and a function that reads some of these columns."""
+def _tsv_columns(path: Path) -> _Columns:
     header, _, body = _content(path).partition(b"\n")
     try:
         names = header.decode().removesuffix("\r").split("\t")
@@ -147,8 +146,7 @@ def _lines(body: bytes) -> pa.LargeBinaryArray:
     )
 
 
-def _parquet_columns(path: Path) -> tuple[list[str], _Read]:
-    """Returns the names of a Parquet file's text columns, and a function that reads some of these columns."""
+def _parquet_columns(path: Path) -> _Columns:
     schema = pq.read_schema(path)
     is_struct = _STRUCT in schema.names and pa.types.is_struct(schema.field(_STRUCT).type)
     fields = list(schema.field(_STRUCT).type if is_struct else schema)

@@ -168,8 +168,7 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns a pseudo-random number in 0..1 for each of N sentences, which depends on the sentence and the seed
-    alone."""
+    """Returns for each of N sentences a pseudo-random number in 0..1 that only the sentence and the seed decide."""
     texts = (f"{seed} {text}".encode() for text in sentences.joined().to_pylist())
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])

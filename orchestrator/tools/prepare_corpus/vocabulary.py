@@ -43,8 +43,7 @@ class Sentences:
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Joins the words of each sentence with spaces, (N,). Sentences that a model cannot tell apart give equal
-        texts."""
+        """Joins the words of each sentence with spaces, (N,). Sentences of the same words give equal texts."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
@@ -69,20 +68,19 @@ def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """Normalizes sentences (Unicode NFC) and splits them into words or characters."""
     # `specials` is empty, so that a literal <eos> in a text is treated as text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
-    words = _words(tokenizer)
     chunks = []
     for start in range(0, len(texts), _CHUNK_ROWS):
         encoded = [row.ids for row in tokenizer.encode_batch_fast(list(texts[start : start + _CHUNK_ROWS]))]
         flat = np.fromiter(chain.from_iterable(encoded), np.int32)
         chunks.append(pa.ListArray.from_arrays(_offsets(np.array([len(ids) for ids in encoded])), pa.array(flat)))
-    return Sentences(words=words, numbers=pa.concat_arrays(chunks or [pa.array([], pa.list_(pa.int32()))]))
+    return Sentences(words=_words(tokenizer), numbers=pa.concat_arrays(chunks or [pa.array([], pa.list_(pa.int32()))]))
 
 
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns a vocabulary: the special tokens, then all words with at least `min_frequency` occurrences, the most
-    frequent first and equally frequent ones by their bytes."""
+    """Returns the special tokens, then all words with at least `min_frequency` occurrences: the most frequent first,
+    and equally frequent ones by their bytes."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 

@@ -26,7 +26,7 @@ from attnsweep.workloads.lenses import lenses_of
 from attnsweep.workloads.registry import load_workload, registered_names
 from tests.across.documents import DOCUMENTS, blocks
 from tests.orchestrator.command import run
-from tests.orchestrator.trained_sweep import trained_sweep
+from tests.orchestrator.trained_sweep import records, trained_sweep
 
 SPEC = Sweep(
     name="heads",
@@ -49,20 +49,15 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("heads") / "sweep", SPEC)
 
 
-def rows_of(sweep: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:
-    rows = Ledger(sweep.place).trainings().to_pylist()
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-
-
 def name_of(sweep: SweepDirectory, **wanted: Any) -> str:
-    row = rows_of(sweep, **wanted)[0]
+    row = records(sweep, **wanted)[0]
     return f"{row['trial']}/{row['replicate']}"
 
 
 def traced(sweep: SweepDirectory, name: str) -> list[torch.Tensor]:
     """The attention (B, H, T, T) of each block on the held-out sequences, by the model itself."""
     trial, replicate = map(int, name.split("/"))
-    (row,) = rows_of(sweep, trial=trial, replicate=replicate)
+    (row,) = records(sweep, trial=trial, replicate=replicate)
     training = Training(GPTParameters.recorded(row), row["seed"])
     lanes = Lanes([training], torch.device("cpu"))
     module = GPTWorkload().build(training.parameters).to(lanes.dtype)
@@ -153,7 +148,7 @@ def test_a_workload_without_heads_is_a_mistake(tmp_path: Path, monkeypatch: pyte
 def test_the_report_gets_the_maps_of_some_trainings(sweep: SweepDirectory) -> None:
     shown = [each.as_json() for each in maps_of(read_sweep_report(sweep), 3)]
     # Those that diverged have no end to look at, and of the others three are asked for.
-    judged = {f"{row['trial']}/{row['replicate']}": row for row in rows_of(sweep, param_init_sigma=0.3)}
+    judged = {f"{row['trial']}/{row['replicate']}": row for row in records(sweep, param_init_sigma=0.3)}
     names = [each["name"] for each in shown]
     assert len(judged) == 4
     assert len({*names} & {*judged}) == 3

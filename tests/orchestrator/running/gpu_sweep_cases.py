@@ -12,7 +12,7 @@ import torch
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
+from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.storage.run_records import read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import resources, trainer

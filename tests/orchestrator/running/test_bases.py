@@ -18,8 +18,7 @@ from rich.console import Console
 
 from attnsweep import Ledger, Sweep, UserError, trained_weights
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.inspection.bases import find_base
-from attnsweep.orchestrator.inspection.kept_weights import keep_weights
+from attnsweep.orchestrator.inspection.kept_weights import find_base, keep_weights
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep

@@ -1,97 +1,229 @@
-"""The study in an object store: after an interruption or a kill it continues as on a disk."""
+"""The journal's seals: no byte changes unnoticed; what older versions and other programs wrote is read as before.
 
+The journal's file: on a disk that refuses a write, and beside processes that held its lock.
+"""
+
+import errno
+import io
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from attnsweep.orchestrator.running import journal_pieces
-from attnsweep.orchestrator.running.study import Asked, Configuration, Study
-from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.audit.check_files import check_journal
+from attnsweep.orchestrator.running import journal as journal_module
+from attnsweep.orchestrator.running.journal import JournalFile, locked, read_seals
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from attnsweep.search_spaces import Float, Sweep
-from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.sweep import Sampler
-from tests.orchestrator.storage.object_store import new_prefix, object_names
-
-pytestmark = pytest.mark.usefixtures("s3")
-
-
-def _directory(path: PlaceName, sampler: Sampler = "random") -> SweepDirectory:
-    space: dict[str, Dimension] = {"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10}
-    spec = Sweep(name="s", workload="category_pairs", space=space, sampler=sampler, trials=16, seed=5)
-    return SweepDirectory.create(path, spec, {})
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import folder_of
 
 
-def _run(study: Study, n_trials: int) -> list[Configuration]:
-    asked = []
-    for _ in range(n_trials):
-        asked.append(study.ask())
-        study.tell(asked[-1].trial, float(asked[-1].values["init_sigma"]))  # type: ignore[arg-type]
-        study.save()
-    return asked
+def _swept(path: Path, sampler: Sampler, *, with_notes: bool = False) -> SweepDirectory:
+    """A sweep of three trials, one of them refused; with two notes of another program before its last lines."""
+    spec = Sweep(
+        name="s",
+        workload="category_pairs",
+        space={"init_sigma": Float(low=1e-4, high=1.0, log=True), "optimizer": Categorical(choices=("sgd", "adam"))},
+        sampler=sampler,
+        trials=3,
+        seed=5,
+    )
+    directory = SweepDirectory.create(path, spec, {})
+    study = Study(directory)
+    for _ in range(2):
+        study.tell(study.ask().trial, 0.5)
+    study.save()
+    if with_notes:
+        _write_notes(directory)
+    study.refuse(study.ask().trial, "no")
+    study.save()
+    return directory
 
 
-def _pieces(prefix: ObjectPrefix) -> list[str]:
-    return sorted(name for name in object_names(prefix) if name.startswith(STUDY_FILE))
+def _write_notes(directory: SweepDirectory) -> None:
+    storage = JournalStorage(JournalFileBackend(str(folder_of(directory) / STUDY_FILE)))
+    study = storage.get_study_id_from_name(directory.sweep)
+    storage.set_study_system_attr(study, "dashboard:note", "mine")
+    storage.set_study_user_attr(study, "note", "promising")
+
+
+def _said(directory: SweepDirectory) -> tuple[str, list[str]]:
+    [check] = check_journal(directory, finished=True)
+    return check.line, [str(problem) for problem in check.problems]
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_it_goes_on_as_if_it_had_not_been_interrupted(sampler: Sampler, tmp_path: Path) -> None:
-    undisturbed = _run(Study(_directory(tmp_path / "s", sampler)), 16)
-    directory = _directory(new_prefix(), sampler)
-    first = _run(Study(directory), 11)
-    assert first + _run(Study(directory), 5) == undisturbed
+def test_every_byte_that_changes_is_noticed(sampler: Sampler, tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", sampler, with_notes=True)
+    assert isinstance(directory.place, LocalFolder)
+    file = JournalFile(directory.place, STUDY_FILE)
+    file.load()
+    # A last line of ours that looks as one of another program without its digest.
+    file.append(['{"op_code":8,"worker_id":"attnsweep","trial_id":2,"user_attr":{"refused":"no"}}'])
+    journal = tmp_path / "s" / STUDY_FILE
+    content = journal.read_bytes()
+    assert _said(directory)[1] == []
+    unnoticed = []
+    for index in range(len(content)):
+        changed = bytearray(content)
+        changed[index] ^= 1
+        journal.write_bytes(changed)
+        if not _said(directory)[1]:
+            unnoticed.append(index)
+    assert unnoticed == []
 
 
-def test_what_was_not_saved_is_asked_again(tmp_path: Path) -> None:
-    directory = _directory(new_prefix())
+def test_lines_that_go_or_change_places_are_noticed(tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", "random")
+    journal = tmp_path / "s" / STUDY_FILE
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for left in range(len(lines) - 1):
+        journal.write_bytes(b"".join(lines[:left] + lines[left + 1 :]))
+        assert _said(directory)[1]
+        journal.write_bytes(b"".join([*lines[:left], lines[left + 1], lines[left], *lines[left + 2 :]]))
+        assert _said(directory)[1]
+
+
+def test_a_changed_journal_is_not_continued(tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", "random")
+    journal = tmp_path / "s" / STUDY_FILE
+    content = journal.read_bytes().replace(b'"no"', b'"on"')
+    journal.write_bytes(content)
+    n_lines = len(content.splitlines())
+    with pytest.raises(UserError) as refused:
+        Study(directory)
+    assert str(refused.value) == (
+        f"{journal}: got 'a journal whose line {n_lines - 1} has changed since it was written',"
+        " expected the study's journal "
+        "as attnsweep wrote it; restore the journal from a copy; to see what is wrong: attnsweep audit DIR"
+    )
+    assert _said(directory)[1] == [
+        f"study.journal: lines changed since they were written: {n_lines - 1}; restore it from a copy"
+    ]
+    assert journal.read_bytes() == content
+
+
+def test_notes_are_counted_and_other_lines_are_a_fault(tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", "random", with_notes=True)
+    journal = tmp_path / "s" / STUDY_FILE
+    n_lines = len(journal.read_text().splitlines())
+    assert _said(directory) == (
+        f"study.journal: {n_lines - 2} lines with digests, 2 notes of another program",
+        [],
+    )
+    _write_notes(directory)
+    assert _said(directory) == (
+        f"study.journal: {n_lines - 2} lines with digests, 4 notes of another program, "
+        "the last 2 of them not covered by a digest yet",
+        [],
+    )
+    with journal.open("a") as file:
+        file.write('{"op_code":6,"worker_id":"other","trial_id":0,"state":1,"values":[0.5]}\n')
+    assert _said(directory)[1] == [
+        f"study.journal: lines of another program that are no notes: {n_lines + 3}; restore it from a copy"
+    ]
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_journal_of_an_earlier_version_goes_on_and_is_then_covered(sampler: Sampler, tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", sampler)
+    journal = tmp_path / "s" / STUDY_FILE
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    for entry in entries:
+        del entry["chain"]
+    journal.write_text("".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries))
+    assert _said(directory) == (
+        f"study.journal: {len(entries)} lines by an earlier attnsweep, without digests: not checked",
+        [],
+    )
     study = Study(directory)
-    known = study.ask()
+    assert (study.n_asked, study.refused) == (3, {2: "no"})
+    study.ask()
     study.save()
-    study.tell(known.trial, 0.5)
-    lost = study.ask()
-    resumed = Study(directory)
-    assert resumed.asked() == [Asked(known.trial, is_told=False)]
-    assert resumed.configuration(known.trial) == known
-    assert resumed.ask() == lost
+    content = journal.read_bytes()
+    assert _said(directory)[1] == []
+    journal.write_bytes(content.replace(b'"no"', b'"on"'))
+    assert _said(directory)[1] != []
 
 
-def test_a_refused_trial_is_remembered(tmp_path: Path) -> None:
-    directory = _directory(new_prefix())
-    study = Study(directory)
-    study.refuse(study.ask().trial, "no")
-    study.save()
-    assert Study(directory).refused == {0: "no"}
+@given(st.lists(st.sampled_from([b'{"a":1}', b'{"b":"\xc3\xa9"}']), min_size=1), st.data())
+def test_a_journal_that_is_cut_after_a_line_has_seals_that_fit(bodies: list[bytes], data: st.DataObject) -> None:
+    chain = read_seals([]).chain
+    lines = [chain.seal(body.decode()).encode() for body in bodies]
+    kept = data.draw(st.integers(0, len(lines)))
+    assert read_seals(lines[:kept]).broken == ()
+    assert all(json.loads(line).items() > json.loads(body).items() for line, body in zip(lines, bodies, strict=True))
 
 
-def test_its_pieces_are_optunas_file_and_are_joined_when_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefix = new_prefix()
-    directory = _directory(prefix)
-    study = Study(directory)
-    _run(study, 6)
-    whole = "".join(prefix.read_text(name) for name in _pieces(prefix))
-    (tmp_path / "journal").write_text(whole)
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
-    assert storage.get_n_trials(storage.get_study_id_from_name(directory.sweep)) == 6
-    assert len(_pieces(prefix)) == 2 + 6
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 5)
-    _run(study, 1)
-    # The joined one, the first one of the writer, which stays, and the last one.
-    assert len(_pieces(prefix)) == 3
-    assert Study(directory).n_asked == 7
+class _Refusing(FileIO):
+    """A file on a disk that takes one byte, then writes the rest and says that it has not."""
+
+    n_written = 0
+
+    def write(self, content: object) -> int:
+        self.n_written += 1
+        if self.n_written == 1:
+            return super().write(memoryview(content)[:1])  # type: ignore[arg-type]
+        super().write(content)  # type: ignore[arg-type]
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_joining_that_was_killed_before_it_removed_its_parts_counts_each_entry_once(
-    monkeypatch: pytest.MonkeyPatch,
+def _open_refusing(path: Path, mode: str, buffering: int = -1) -> io.IOBase:
+    raw = _Refusing(path, mode.replace("b", ""))
+    return raw if buffering == 0 else io.BufferedRandom(raw)
+
+
+def test_what_a_disk_refused_after_it_was_written_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = _directory(new_prefix())
-    study = Study(directory)
-    _run(study, 6)
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 5)
-    monkeypatch.setattr(ObjectPrefix, "remove", lambda *_: None)
-    _run(study, 1)
-    resumed = Study(directory)
-    assert resumed.asked() == [Asked(trial, is_told=True) for trial in range(7)]
+    journal = JournalFile(LocalFolder(tmp_path), STUDY_FILE)
+    journal.load()
+    journal.append(['{"n":1}'])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", _open_refusing)
+        with pytest.raises(StoreError, match="Input/output error"):
+            journal.append(['{"n":2}'])
+    resumed = JournalFile(LocalFolder(tmp_path), STUDY_FILE)
+    assert [line[:6] for line in resumed.load()] == ['{"n":1', '{"n":2']
+    resumed.append(['{"n":3}'])
+    assert len(JournalFile(LocalFolder(tmp_path), STUDY_FILE).load()) == 3
+
+
+@pytest.mark.parametrize("target", [STUDY_FILE, f"sweeps/first/{STUDY_FILE}", "/gone/study.journal"])
+def test_the_lock_of_a_process_that_was_killed_is_taken_over_wherever_it_leads(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "_STALE_SECONDS", 0.0)
+    (tmp_path / f"{STUDY_FILE}.lock").symlink_to(target)
+    journal = JournalFile(LocalFolder(tmp_path), STUDY_FILE)
+    journal.load()
+    journal.append(['{"n":1}'])
+    assert list(tmp_path.iterdir()) == [tmp_path / STUDY_FILE]
+
+
+def test_one_at_a_time_holds_the_lock(tmp_path: Path) -> None:
+    n_holding, most = 0, 0
+
+    def hold(_: int) -> None:
+        nonlocal n_holding, most
+        for _ in range(10):
+            with locked(tmp_path / STUDY_FILE):
+                n_holding += 1
+                most = max(most, n_holding)
+                n_holding -= 1
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(hold, range(3)))
+    assert most == 1

@@ -1,6 +1,6 @@
 """The sweep loop with several trainers: what it does between two looks at their reports, and what it commits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,64 +16,22 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext, Trained
+from attnsweep.orchestrator.training.messages import Reports, Trained
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
+from tests.orchestrator.running.fleet import Fleet
 from tests.orchestrator.small_sweep import small_sweep
 
 N_TRAINERS = 3
 WORKLOAD = CategoryPairs()
 
 
-class _Several:
-    """Several trainers in this process. A look at them lets each train for a slice."""
-
-    n_trainers = n_placed = N_TRAINERS
-    waiting_for, accelerator, machine = "", "cpu", "here"
-    machines = idle_machines = frozenset(("here",))
-
-    def __init__(self, directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> None:
-        self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(N_TRAINERS)]
-        self._look = look
-
-    @property
-    def has_idle(self) -> bool:
-        return any(pool.has_idle for pool in self._pools)
-
-    @property
-    def running(self) -> list[PackOrder]:
-        return [order for pool in self._pools for order in pool.running]
-
-    def notices(self) -> list[str]:
-        return []
-
-    def train(self, order: PackOrder) -> None:
-        next(pool for pool in self._pools if pool.has_idle).train(order)
-
-    def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        next(pool for pool in self._pools if order in pool.running).answer(order, pruned)
-
-    def reports(self, timeout: float) -> Reports:
-        self._look()
-        return [report for pool in self._pools for report in pool.reports(timeout)]
-
-    def hand_back(self, seconds: float) -> Reports:
-        return [report for pool in self._pools for report in pool.hand_back(seconds)]
-
-    def close(self) -> None:
-        for pool in self._pools:
-            pool.close()
-
-
-class _OneByOne(_Several):
-    """24 trainers, of which ten get packs, that end one at a look."""
-
-    n_trainers = n_placed = 24
+class _OneByOne(Fleet):
+    """Ten trainers, which seem 24, whose packs end one at a look."""
 
     def __init__(self, directory: SweepDirectory, n_reports: int = 100) -> None:
-        super().__init__(directory)
-        self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(10)]
+        super().__init__(directory, *["here"] * 10)
+        self.n_trainers = self.n_placed = 24
         self._place, self._n_reports = directory.place, n_reports
         self.n_committed: list[int] = []
 
@@ -87,6 +45,10 @@ class _OneByOne(_Several):
         return reports
 
 
+def _several(directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> Fleet:
+    return Fleet(directory, *["here"] * N_TRAINERS, look=look)
+
+
 def _directory(path: Path, **changes: object) -> SweepDirectory:
     spec: Sweep = small_sweep("loop", sampler="random", trials=12, replicates=1).but(**changes)
     declared = WORKLOAD.parameters.declared()
@@ -95,7 +57,7 @@ def _directory(path: Path, **changes: object) -> SweepDirectory:
 
 
 @contextmanager
-def _opened(directory: SweepDirectory, pool: _Several, study: Study) -> Iterator[SweepLoop]:
+def _opened(directory: SweepDirectory, pool: Fleet, study: Study) -> Iterator[SweepLoop]:
     with closing(LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256)) as writer:
         loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=4, followers=())
         loop.resume(Ledger(directory.place).trainings())
@@ -104,7 +66,7 @@ def _opened(directory: SweepDirectory, pool: _Several, study: Study) -> Iterator
 
 def test_packs_that_end_together_are_one_commit(tmp_path: Path) -> None:
     directory = _directory(tmp_path / "s")
-    with _opened(directory, _Several(directory), study := Study(directory)) as loop:
+    with _opened(directory, _several(directory), study := Study(directory)) as loop:
         assert loop.run(lambda: False)
     study.save()
     rows = Ledger(directory.place).trainings(columns=["trial", "pack"])
@@ -119,7 +81,7 @@ def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkey
     directory = _directory(tmp_path / "s")
     study = Study(directory)
     n_asked: list[int] = []
-    with _opened(directory, _Several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
+    with _opened(directory, _several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
         assert loop.run(lambda: False)
     assert n_asked[:12] == list(range(1, 13))
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 12
@@ -140,7 +102,7 @@ def test_trials_are_asked_ahead_where_waiting_would_not_change_them(
     directory = _directory(tmp_path / "s", trials=36, **changes)
     study = Study(directory)
     n_asked: list[int] = []
-    with _opened(directory, _Several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
+    with _opened(directory, _several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
         assert loop.run(lambda: False)
     assert n_asked[0] == N_TRAINERS * 4 + n_ahead
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 36
@@ -154,7 +116,7 @@ def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_dep
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
     monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=24, sampler=sampler)
-    pool = _Several(directory)
+    pool = _several(directory)
     commit, n_under_way = LedgerWriter.commit, []
 
     def count(*arguments: Any, **named: Any) -> None:
@@ -204,7 +166,7 @@ def test_a_failure_that_stops_the_sweep_leaves_the_rows_that_came_with_it(
 
     monkeypatch.setattr(SweepLoop, "_receive", stop_at_the_third)
     with (
-        _opened(directory, _Several(directory), Study(directory)) as loop,
+        _opened(directory, _several(directory), Study(directory)) as loop,
         pytest.raises(SweepError, match="enough"),
     ):
         loop.run(lambda: False)

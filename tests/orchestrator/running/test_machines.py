@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,78 +26,14 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
+from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
+from tests.orchestrator.running.fleet import Fleet
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import in_environment, records
 
 WORKLOAD = CategoryPairs()
 OLD, NEW = "x86_64, AVX2", "x86_64, AVX512"
-
-
-class _Machine(LocalPool):
-    """A trainer on a machine of some type."""
-
-    def __init__(self, directory: SweepDirectory, machine: str) -> None:
-        super().__init__(WORKLOAD, RunContext(directory.sweep, directory.environment))
-        self.machine = machine
-
-
-class Fleet:
-    """Trainers on machines of several types, in this process: the first idle one gets the next pack.
-
-    Attributes:
-        trained: The packs, with the machine that each was given to.
-    """
-
-    waiting_for, accelerator = "", "cpu"
-
-    def __init__(self, directory: SweepDirectory, *machines: str) -> None:
-        self._pools = [_Machine(directory, each) for each in machines]
-        self.n_trainers = self.n_placed = len(machines)
-        self.trained: list[tuple[str, PackOrder]] = []
-
-    @property
-    def has_idle(self) -> bool:
-        return any(pool.has_idle for pool in self._pools)
-
-    @property
-    def machine(self) -> str:
-        return next(pool.machine for pool in self._pools if pool.has_idle)
-
-    @property
-    def machines(self) -> frozenset[str]:
-        return frozenset(pool.machine for pool in self._pools)
-
-    @property
-    def idle_machines(self) -> frozenset[str]:
-        return frozenset(pool.machine for pool in self._pools if pool.has_idle)
-
-    @property
-    def running(self) -> list[PackOrder]:
-        return [order for pool in self._pools for order in pool.running]
-
-    def notices(self) -> list[str]:
-        return []
-
-    def train(self, order: PackOrder) -> None:
-        idle = [pool for pool in self._pools if pool.has_idle]
-        pool = next((each for each in idle if order.machine in (None, each.machine)), idle[0])
-        self.trained.append((pool.machine, order))
-        pool.train(order)
-
-    def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        raise NotImplementedError
-
-    def reports(self, timeout: float) -> Reports:
-        return [report for pool in self._pools for report in pool.reports(timeout)]
-
-    def hand_back(self, seconds: float) -> Reports:
-        return [report for pool in self._pools for report in pool.hand_back(seconds)]
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import torch
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running import pack_sizes
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.running.pack_sizes import PackSizes, sizes_of_user
+from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running import plan as plan_module
 from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
-from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, Shrink, Stop, SweepPlan, is_commit_due
+from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, PackSizer, Shrink, Stop, SweepPlan, is_commit_due
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost

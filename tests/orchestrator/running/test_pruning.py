@@ -17,9 +17,9 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.pack_sizer import PackSizer
-from attnsweep.orchestrator.running.pruning import Pruning
+from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.trials import Pruning
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, RunContext, Trained

@@ -22,6 +22,7 @@ from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
+from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from tests.fault import sweeps
@@ -138,7 +139,7 @@ def test_a_trial_of_which_a_kill_left_the_constraints_alone_is_told_again(tmp_pa
     directory = SweepDirectory.create(tmp_path / "s", spec, {})
     killed = Study(directory)
     killed.ask()
-    killed._constrain(0, "loss_quantile <= 0.95", -0.5)
+    killed._backend.set_trial_system_attr(killed._id_in_storage(0), constraint_attribute("loss_quantile <= 0.95"), -0.5)
     Study(directory).tell(0, Told((0.25, 0.5), {"loss_quantile <= 0.95": -0.45}))
     [(_, state, values, excess)] = told(tmp_path / "s")
     assert (state, values, excess) == (TrialState.COMPLETE, [0.25, 0.5], {"loss_quantile <= 0.95": -0.45})

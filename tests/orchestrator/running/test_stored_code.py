@@ -1,5 +1,9 @@
-"""A user's workload outlives the folder that it was run from: its code is in the sweep."""
+"""A user's workload outlives the folder that it was run from: its code is in the sweep.
 
+Files that a sweep names by path, such as corpora, are not in the sweep, which goes on with the same files alone.
+"""
+
+import hashlib
 import json
 import os
 import shutil
@@ -164,3 +168,52 @@ def test_a_record_leads_to_no_file_elsewhere(folder: Path, tmp_path: Path, name:
     file.write_text(json.dumps(record))
     with pytest.raises(UserError, match=r"sweep\.json"):
         SweepDirectory.open(tmp_path / "s")
+
+
+WITH_NOTES = """
+from dataclasses import dataclass
+from attnsweep import Sweep, parameter
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(CategoryPairsParameters):
+    notes: str = parameter("", "a file")
+
+    @classmethod
+    def pinned(cls, values):
+        return {"notes": values["notes"]}
+
+class Own(CategoryPairs):
+    name = "own"
+    parameters = Parameters
+
+def sweep():
+    space = {"n_steps": 20, "n_categories": 3, "n_positions": 4, "notes": "NOTES"}
+    return Sweep(name="own", workload="mine.py:Own", sampler="random", trials=2, replicates=4, space=space)
+"""
+
+
+@pytest.mark.scale
+def test_a_sweep_goes_on_with_the_files_that_it_began_with_alone(no_mlflow: None, tmp_path: Path) -> None:
+    path, notes, mine = tmp_path / "s", tmp_path / "notes.txt", tmp_path / "mine.py"
+    mine.write_text(WITH_NOTES.replace("NOTES", str(notes)))
+    notes.write_text("as it was")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not sweeps.run(load_sweep(str(mine)), path, pack_size=4).finished
+    sha256 = hashlib.sha256(b"as it was").hexdigest()
+    assert SweepDirectory.open(path).files == {str(notes): sha256}
+    notes.write_text("changed")
+    with pytest.raises(
+        UserError, match=f"got 'the file {notes}, which has changed', expected the file .* {sha256[:12]}"
+    ):
+        sweeps.resume(path)
+    notes.unlink()
+    with pytest.raises(
+        UserError, match=f"got 'a missing file {notes}', expected .*; restore the file and run attnsweep resume"
+    ):
+        sweeps.resume(path)
+    assert Ledger(path).trainings().num_rows == 4
+    notes.write_text("as it was")
+    assert sweeps.resume(path).finished

@@ -14,10 +14,9 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE, write_verdict
-from attnsweep.orchestrator.running import session
-from attnsweep.orchestrator.running.preflight.claim import check_claim
+from attnsweep.orchestrator.running import one_run
 from attnsweep.orchestrator.running.session import resume_sweep
-from attnsweep.orchestrator.running.verifying import begin, decide
+from attnsweep.orchestrator.running.verifying import begin, check_claim, decide
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place_names import place_of
@@ -26,7 +25,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT, blocks
-from tests.orchestrator.running.test_two_resumes import WhileWaiting
+from tests.orchestrator.running.test_one_run import WhileWaiting
 from tests.orchestrator.small_sweep import SCHEMAS
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.search_spaces.test_claim import claim
@@ -68,6 +67,9 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     code, said = verify(path, "--dir", where)
     assert (code, "undecided: Few trainings" in said) == (6, True)
     rows = Ledger(where).trainings().num_rows
+    # The least budget is the first batch of each group, which is trained already.
+    code, said = verify(where, "--budget", "1")
+    assert (code, "undecided: Few trainings" in said, SweepDirectory.open(where).stages) == (6, True, (4,))
     # A larger budget is no other claim.
     code, said = verify(where, "--budget", "24")
     found = SweepDirectory.open(where)
@@ -90,7 +92,7 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
     tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a scheduler repeats it while its predecessor still trains."""
-    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(one_run, "_LOOK_SECONDS", 0.01)
     one, where = load_claim(claim_file(tmp_path, 0.4, budget=16)), tmp_path / "s"
     begin(one, where, HERE, Console(quiet=True))
     lock = SweepDirectory.open(where).place.lock("verify")

@@ -92,7 +92,6 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     assert found >= {
         "orchestrator.training.trainer",
         "orchestrator.training.rows",
-        "orchestrator.training.bleu",
         "orchestrator.training.tasks",
         "orchestrator.ledger.schema",
         "workloads",

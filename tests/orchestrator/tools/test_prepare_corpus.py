@@ -370,6 +370,7 @@ def test_any_container_gives_the_same_text() -> None:
             "--held-out: got 1e-09, expected a share that leaves some of the 40",
         ),
         (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
+        (["--unit", "words", "--min-frequency", str(10**25)], "expected a whole number from 1 to 2147483647"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(arguments: list[str], message: str) -> None:

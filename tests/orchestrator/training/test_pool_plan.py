@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
+    Hardware,
     PackOrder,
     Probed,
     Progress,
@@ -17,13 +18,14 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
+from attnsweep.orchestrator.training.nodes import Amount, Node, TrainerShare, Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.tasks import Task
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, TrainerShare, Wanted
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training
 
 CORE = TrainerShare("cpu", 1.0, 0.0)
+CPU = Hardware("cpu", "here")
 ORDER = PackOrder("p", [Task(0, 0, Training(CategoryPairsParameters(), 0))])
 PROBED = Probed(8, [], [0], None, "here")
 
@@ -47,7 +49,7 @@ def one_up() -> PoolPlan:
     """A plan with one trainer, 1 on node a, that is up."""
     plan = PoolPlan(Wanted())
     assert started(plan, node("a")) == [(1, "a")]
-    assert plan.settled(1, "a", "host-a", "cpu", []) == []
+    assert plan.settled(1, "a", "host-a", CPU, []) == []
     return plan
 
 
@@ -61,11 +63,11 @@ def test_a_pack_goes_to_a_machine_of_the_type_that_it_names() -> None:
     plan = PoolPlan(Wanted())
     assert started(plan, node("a"), node("b"), node("c")) == [(1, "a"), (2, "b"), (3, "c")]
     for number, machine in ((1, "old"), (2, "new"), (3, "new")):
-        plan.settled(number, "abc"[number - 1], "host", "cpu", [], machine)
-    assert (plan.machine, sorted(plan.machines)) == ("old", ["new", "old"])
+        plan.settled(number, "abc"[number - 1], "host", Hardware("cpu", machine), [])
+    assert ([each.machine for each in plan.idle], sorted(plan.machines)) == (["old", "new", "new"], ["new", "old"])
     assert plan.hand_out(replace(ORDER, machine="new")) == 2
     assert plan.hand_out(replace(ORDER, machine="gone")) == 1
-    assert (plan.machine, *map(sorted, (plan.idle_machines, plan.machines))) == ("new", ["new"], ["new", "old"])
+    assert ([each.machine for each in plan.idle], sorted(plan.machines)) == (["new"], ["new", "old"])
     assert plan.hand_out(ORDER) == 3
 
 
@@ -77,7 +79,7 @@ def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
     assert (plan.n_awaited, plan.n_trainers, plan.n_placed, plan.has_idle) == (0, 3, 0, False)
     assert plan.claimed == {"a": Amount(2.0), "b": Amount(1.0)}
     for number in (1, 3):
-        plan.settled(number, "a" if number == 1 else "b", "host", "cpu", [])
+        plan.settled(number, "a" if number == 1 else "b", "host", CPU, [])
     assert plan.held(by_trainers_up=True) == {"a": [CORE], "b": [CORE]}
     assert plan.held(by_trainers_up=False) == {"a": [CORE]}
     assert follow(plan, node("a", 2), node("b")) == []
@@ -97,12 +99,12 @@ def test_trainers_that_fit_nowhere_are_asked_of_ray_but_on_no_node_that_is_given
     plan = PoolPlan(Wanted(3, 3))
     nodes = node("a"), node("b")
     assert started(plan, *nodes) == [(1, "a"), (2, "b"), (3, None)]
-    assert plan.settled(1, "a", "host-a", "cpu", ["torch 1 -> 2"]) == [("end", 1)]
+    assert plan.settled(1, "a", "host-a", CPU, ["torch 1 -> 2"]) == [("end", 1)]
     assert started(plan, *nodes) == [(4, None)]
     assert list(plan.record.refused) == ["a"]
     assert plan.n_trainers == 1
     # Ray has found a place for one, which says where it is.
-    plan.settled(3, "c", "host-c", "cpu", [])
+    plan.settled(3, "c", "host-c", CPU, [])
     assert plan.n_trainers == 2
     assert follow(plan, *nodes, node("c")) == []
 
@@ -160,7 +162,7 @@ def test_a_node_where_trainers_do_not_start_is_given_up_or_gets_no_more(n_up: in
     nodes = node("a", 2), node("b", 0)
     follow(plan, *nodes)
     for number in range(1, 1 + n_up):
-        plan.settled(number, "a", "host-a", "cpu", [])
+        plan.settled(number, "a", "host-a", CPU, [])
     # Of a node that has gone meanwhile nothing is counted.
     assert plan.not_started(2, "its node has died", has_lost_its_node=True) == [("end", 2)]
     for _ in range(3):
@@ -225,7 +227,7 @@ def test_whatever_happens_each_pack_comes_back_once_and_each_trainer_starts_and_
         if what == "nodes" and not asked:
             do(follow(plan, *(node(name) for at, name in enumerate("abc") if chosen >> at & 1)))
         elif what == "settled" and number:
-            do(plan.settled(number, trainers[number].node or "a", "host", "cpu", []))
+            do(plan.settled(number, trainers[number].node or "a", "host", CPU, []))
         elif what == "not started" and number:
             do(plan.not_started(number, "", has_lost_its_node=True))
         elif what == "hand out" and plan.has_idle:

@@ -21,11 +21,11 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     Trained,
 )
+from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
-from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.executors.blocks import TracedStep

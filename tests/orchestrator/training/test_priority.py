@@ -10,15 +10,15 @@ from contextlib import ExitStack, closing
 import pytest
 
 from attnsweep.orchestrator.training import priority, ray_internals
+from attnsweep.orchestrator.training.nodes import Amount, Node
 from attnsweep.orchestrator.training.priority import OtherSweeps
-from attnsweep.orchestrator.training.trainers_per_node import Amount, Node
 
 NODES = {name: Node(name, f"host-{name}", f"address-{name}", 2.0, 0.0) for name in "ab"}
 DRIVER = f"process {os.getpid()} on {platform.node()}"
 TELL_AND_DIE = """
 import os, sys, ray
 from attnsweep.orchestrator.training.priority import OtherSweeps
-from attnsweep.orchestrator.training.trainers_per_node import Amount
+from attnsweep.orchestrator.training.nodes import Amount
 ray.init(address=sys.argv[1], log_to_driver=False)
 OtherSweeps("dead", 9).tell(1, {"a": Amount(1.0)}, {"a": Amount(2.0)})
 print("told", flush=True)

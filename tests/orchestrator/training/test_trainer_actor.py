@@ -10,10 +10,10 @@ import pytest
 from ray import cloudpickle
 
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext, Trained
+from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer_actor import Shipment
-from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults

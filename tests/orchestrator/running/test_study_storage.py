@@ -1,4 +1,7 @@
-"""The journal in an object store, whatever becomes of requests and writers: one chain, no gap that is passed over."""
+"""The journal in an object store, whatever becomes of requests and writers: one chain, no gap that is passed over.
+
+The study in it continues after an interruption or a kill as on a disk.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,15 +13,22 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from attnsweep.orchestrator.audit.check_files import check_journal
-from attnsweep.orchestrator.running import journal_pieces
-from attnsweep.orchestrator.running.journal_pieces import JournalPieces, read_pieces
+from attnsweep.orchestrator.running import study_storage
+from attnsweep.orchestrator.running.study import Asked, Configuration, Study
+from attnsweep.orchestrator.running.study_storage import JournalPieces, read_pieces
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces import Float, Sweep
+from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.storage.object_store import new_prefix, object_names
 
 FATES = ("arrives", "arrives", "arrives", "twice", "unanswered", "late", "late", "lost")
 STEPS = ("writes", "writes", "wakes", "wakes", "takes over", "is delivered")
@@ -111,7 +121,7 @@ def test_whatever_happens_the_journal_is_that_of_the_last_writer(steps: list[tup
     network = Network(MemoryStore())
     place = _place(network)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal_pieces, "_MOST_PIECES", 3)
+        patch.setattr(study_storage, "_MOST_PIECES", 3)
         holder = Writer(place, "0")
         earlier: list[Writer] = []
         for number, (step, fate, which) in enumerate(steps):
@@ -219,7 +229,7 @@ def test_a_writer_that_wakes_after_its_successor_began_learns_it() -> None:
 def test_a_writer_that_wakes_after_its_successor_joined_the_pieces_learns_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place, first = _journal(2)
     second = Writer(place, "1")
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 3)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 3)
     for number in range(6):
         second.save(number)
     with pytest.raises(StoreError, match=r"piece-00000004\.jsonl: got 'a piece of the journal that another process"):
@@ -239,7 +249,7 @@ def test_a_piece_of_a_writer_that_had_lost_the_sweep_does_not_count_and_is_named
 ) -> None:
     place, writer = _journal(2)
     stray = place.read_text(f"{STUDY_FILE}/piece-00000003.jsonl").replace("1", "7")
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 3)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 3)
     for number in range(3):
         writer.save(number)
     assert _checked(place, tmp_path / "before") == []
@@ -271,7 +281,7 @@ def test_pieces_of_earlier_versions_are_read_and_continued(
     assert writer.view == [f'{{"value":{value}}}' for value in range(5)]
     writer.save(7)
     _check(place, writer)
-    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 1)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 1)
     writer.save(8)
     _check(place, writer)
     assert len(place.texts(STUDY_FILE)) == 3
@@ -287,3 +297,82 @@ def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
         r" the lines 2 to 2'",
     ):
         read_pieces(place, STUDY_FILE)
+
+
+@pytest.fixture
+def prefix(s3: str) -> ObjectPrefix:
+    """An empty place in a real store."""
+    return new_prefix()
+
+
+def _directory(path: PlaceName, sampler: Sampler = "random") -> SweepDirectory:
+    space: dict[str, Dimension] = {"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10}
+    spec = Sweep(name="s", workload="category_pairs", space=space, sampler=sampler, trials=16, seed=5)
+    return SweepDirectory.create(path, spec, {})
+
+
+def _run(study: Study, n_trials: int) -> list[Configuration]:
+    asked = []
+    for _ in range(n_trials):
+        asked.append(study.ask())
+        study.tell(asked[-1].trial, float(asked[-1].values["init_sigma"]))  # type: ignore[arg-type]
+        study.save()
+    return asked
+
+
+def _pieces(prefix: ObjectPrefix) -> list[str]:
+    return sorted(name for name in object_names(prefix) if name.startswith(STUDY_FILE))
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_study_goes_on_as_if_it_had_not_been_interrupted(
+    sampler: Sampler, prefix: ObjectPrefix, tmp_path: Path
+) -> None:
+    undisturbed = _run(Study(_directory(tmp_path / "s", sampler)), 16)
+    directory = _directory(prefix, sampler)
+    first = _run(Study(directory), 11)
+    assert first + _run(Study(directory), 5) == undisturbed
+
+
+def test_what_was_not_saved_is_asked_again(prefix: ObjectPrefix) -> None:
+    directory = _directory(prefix)
+    study = Study(directory)
+    known = study.ask()
+    study.save()
+    study.tell(known.trial, 0.5)
+    lost = study.ask()
+    resumed = Study(directory)
+    assert resumed.asked() == [Asked(known.trial, is_told=False)]
+    assert resumed.configuration(known.trial) == known
+    assert resumed.ask() == lost
+
+
+def test_its_pieces_are_optunas_file_and_are_joined_when_many(
+    prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(prefix)
+    study = Study(directory)
+    _run(study, 6)
+    whole = "".join(prefix.read_text(name) for name in _pieces(prefix))
+    (tmp_path / "journal").write_text(whole)
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
+    assert storage.get_n_trials(storage.get_study_id_from_name(directory.sweep)) == 6
+    assert len(_pieces(prefix)) == 2 + 6
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 5)
+    _run(study, 1)
+    # The joined one, the first one of the writer, which stays, and the last one.
+    assert len(_pieces(prefix)) == 3
+    assert Study(directory).n_asked == 7
+
+
+def test_a_joining_that_was_killed_before_it_removed_its_parts_counts_each_entry_once(
+    prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(prefix)
+    study = Study(directory)
+    _run(study, 6)
+    monkeypatch.setattr(study_storage, "_MOST_PIECES", 5)
+    monkeypatch.setattr(ObjectPrefix, "remove", lambda *_: None)
+    _run(study, 1)
+    resumed = Study(directory)
+    assert resumed.asked() == [Asked(trial, is_told=True) for trial in range(7)]

@@ -14,7 +14,7 @@ from torch import nn
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.preflight.engine_choice import engine_for, engine_of_shape, steps_of_a_shape
+from attnsweep.orchestrator.running.engine_choice import engine_for, engine_of_shape, steps_of_a_shape
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

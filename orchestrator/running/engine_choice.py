@@ -1,4 +1,4 @@
-"""Chooses the engine that takes the steps of a new sweep, the same from the first to the last."""
+"""Chooses the engine that takes the steps of all trainings of a new sweep: the vmapped one, or compiled blocks."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 from rich.console import Console
 
 from attnsweep.orchestrator.storage.environment import Engine
-from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -27,28 +27,30 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
 _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
-"""Seconds saved per number that a step computes. The vmapped engine takes 1 ns per number; blocks take a tenth (system
-P) to a third of that (a user's attention). With large matrices it takes 0.3 ns, and a compiled gradient half of that
-(benchmarks/RESULTS.md)."""
+"""Seconds saved per number that a step computes. The vmapped engine takes 1 ns per number; blocks take 0.1 ns (the
+smallest shipped model) to 0.3 ns (a user's attention). With large matrices the vmapped engine takes 0.3 ns, and a
+compiled gradient half as much (benchmarks/RESULTS.md)."""
 _LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 2_600_000, 1.2e-10
 """A step of this many numbers does not fit the cache, even in blocks of eight. For the template and `docs/examples`,
 with 64 sequences a batch, blocks then save a seventh to a fifth."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
-"""CPU seconds to compile, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of
-the encoder, 17 s for the 301 of the gradient of solution 3."""
+"""CPU seconds to compile, once per machine, and per operation of the program: 12 s for a step of 108 operations, 33 s
+for a step of 1,125, and 17 s for a gradient of 301."""
 _MARGIN = 2.0
-"""How many times all trainings of one shape must repay a compile, because several trainers wait for it."""
+"""How many times the trainings of one shape must repay a compiled program, because several trainers wait for it."""
 _MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
-"""Seconds. No step of any shape saves more, so a short sweep can be recognized without tracing a step."""
+"""The most seconds that compiling saves in a step of any shape, so that a short sweep is recognized without tracing a
+step: of a batch that is computed at once, and of a batch that is computed in parts."""
+_TOO_SHORT = "its steps would not repay compiling"
 
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine that takes the steps of a sweep's trainings, and the reason for it.
+    """The engine that takes the steps of a sweep's trainings.
 
     Attributes:
-        engine: The engine that takes the steps of the sweep's trainings.
-        reason: A clause; empty if it was not recorded, as before version 0.2.
+        engine: The engine.
+        reason: Why the engine was chosen, as a clause; empty if the reason was not recorded, as before version 0.2.
     """
 
     engine: Engine
@@ -73,7 +75,7 @@ def engine_for(
         wanted: The engine that the user asks for; `auto` chooses the faster one.
         console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
     """
-    obstacle = _no_blocks(spec, workload) if wanted == "blocks" else None
+    obstacle = _impossible(spec, workload) if wanted == "blocks" else None
     if wanted != "auto" and obstacle is None:
         return EngineChoice(wanted, "--engine asks for it")
     obstacle = obstacle or _no_gain(spec, workload)
@@ -115,8 +117,8 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Returns an upper bound of the number of steps over all trainings of one shape, if all shapes are equally
-    frequent."""
+    """Returns the number of steps of all trainings of one shape (equal static parameters), if all shapes are equally
+    frequent. The number is an upper bound, because trainings may end early."""
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
@@ -125,7 +127,7 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
         and any(declared[parameter].static for parameter in spec.unzipped({name: dimension.grid()[0]}))
     )
     trainings = spec.trials * most_wanted(spec.replicates)
-    n_steps: int = _a_training(spec, workload).n_steps
+    n_steps: int = _first_training(spec, workload).parameters.n_steps
     return ceil(trainings / n_shapes) * n_steps
 
 
@@ -161,31 +163,24 @@ class Ahead:
             except BaseException as error:  # noqa: BLE001  # `choice.result()` raises it.
                 ahead.choice.set_exception(error)
                 return
-            is_compiled = (
-                ahead.choice.result().engine == "blocks" and not resources.local and resources.device != "cuda"
-            )
-            ahead.programs.set_result(_first_programs(spec, workload) if is_compiled else KnownPrograms())
+            programs = KnownPrograms()
+            is_in_blocks = ahead.choice.result().engine == "blocks"
+            if is_in_blocks and not resources.local and resources.device != "cuda":
+                # Errors while compiling are ignored here, because the first trainer meets the same error and reports
+                # it.
+                with suppress(BaseException):
+                    Pack(workload, [_first_training(spec, workload)], programs=Programs(programs)).compile()
+                programs = programs.as_sent()
+            ahead.programs.set_result(programs)
 
         threading.Thread(target=prepare, name="ahead", daemon=True).start()
         return ahead
 
 
-def _first_programs(spec: Sweep, workload: Workload[Any]) -> KnownPrograms:
-    """Compiles the program for a sweep's first shape, unless this machine has compiled it before; returns it."""
-    programs = KnownPrograms()
-    # Errors while compiling are ignored here, because the first trainer meets the same error and reports it.
-    with suppress(BaseException):
-        Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs(programs)).compile()
-    return programs.as_sent()
-
-
-_TOO_SHORT = "its steps would not repay compiling"
-
-
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why a sweep's first shape is not compiled: impossible, or not worth the time; `None` if
-    compiling pays."""
-    training, steps = Training(_a_training(spec, workload), 0), steps_of_a_shape(spec, workload)
+    """Returns the reason why a sweep's first shape is not compiled: compiling is impossible, or not worth the time;
+    `None` if compiling pays."""
+    training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
         return _TOO_SHORT
@@ -203,16 +198,19 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
         return str(error)
     except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
         return "its first training raises an error"
+    if isinstance(graph, GradientGraph):
+        saved = _SECONDS_SAVED_BY_GRADIENTS
+    else:
+        saved = _SECONDS_SAVED_BY_BLOCKS if graph.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
     compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * graph.n_operations
-    repays = steps * graph.n_numbers * _seconds_saved(graph) >= _MARGIN * compiling
-    return None if repays else _TOO_SHORT
+    return None if steps * graph.n_numbers * saved >= _MARGIN * compiling else _TOO_SHORT
 
 
-def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
+def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
     """Returns the reason why the steps of a sweep's first shape cannot be compiled; `None` if they can, or if an error
     leaves this unknown."""
     try:
-        Pack(workload, [Training(_a_training(spec, workload), 0)]).compiled_graph()
+        Pack(workload, [_first_training(spec, workload)]).compiled_graph()
     except STOPS:
         raise
     except NoRuleError as error:
@@ -222,14 +220,7 @@ def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
     return None
 
 
-def _seconds_saved(graph: StepGraph | GradientGraph) -> float:
-    """Returns how many seconds compiling saves for each number that a step computes."""
-    if isinstance(graph, GradientGraph):
-        return _SECONDS_SAVED_BY_GRADIENTS
-    return _SECONDS_SAVED_BY_BLOCKS if graph.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
-
-
-def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:
-    """Returns the parameters of a sample training: the first value of every parameter in a sweep's space."""
+def _first_training(spec: Sweep, workload: Workload[Any]) -> Training[Any]:
+    """Returns a training with the first value of every parameter in a sweep's space."""
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
-    return workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)})
+    return Training(workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)}), 0)

@@ -1,4 +1,4 @@
-"""A sweep whose trainings cannot train side by side is refused before anything is written."""
+"""Checks before the first training: what cannot be trained, ended or recorded is refused, what looks unwise is said."""
 
 from pathlib import Path
 
@@ -6,15 +6,27 @@ import pytest
 import torch
 from torch import nn
 
-from attnsweep.orchestrator.running.preflight.sample import Sample
-from attnsweep.orchestrator.running.preflight.starts import check_starts
+from attnsweep.orchestrator.running.preflight import (
+    Sample,
+    check_charges,
+    check_starts,
+    check_stop_metrics,
+    few_steps_warning,
+    sampler_warning,
+)
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.training.error_text import text_of
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.search_spaces import Categorical, Float, Sweep
+from attnsweep.orchestrator.training.trainer import text_of
+from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.search_spaces.sweep import Sampler
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.registry import load_workload
+from tests.orchestrator.small_sweep import small_sweep
+from tests.present import present
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
 X = torch.ones(2, 4, dtype=torch.float64)
@@ -59,7 +71,7 @@ def test_what_else_the_code_raises_is_left_to_the_rows() -> None:
 FIRST_WINS = """
 import torch
 from attnsweep import Verdicts, at_level
-from tests.orchestrator.running.preflight.test_starts import X
+from tests.orchestrator.running.test_preflight import X
 from tests.workloads.engine.any_module import AnyModule
 
 
@@ -92,7 +104,7 @@ def test_a_label_of_one_of_two_levels_that_the_loss_does_not_tell_apart_is_refus
 
 
 OWN = """
-from tests.orchestrator.running.preflight.test_starts import X, _with_epsilon
+from tests.orchestrator.running.test_preflight import X, _with_epsilon
 from tests.workloads.engine.any_module import AnyModule
 
 
@@ -150,3 +162,120 @@ def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, m
     spec = _spec("gpt", **space, intervention=Categorical((None, text)))
     with pytest.raises(SpecError, match=message):
         check_starts(Sample.of(spec, load_workload("gpt")))
+
+
+class Undeclared(CategoryPairs):
+    """A workload that declares nothing."""
+
+    def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
+        del parameters
+        return ()
+
+
+class DeclaredOnlyWithSoftmax(CategoryPairs):
+    """A workload whose trainings declare something under one parameter only."""
+
+    def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
+        return super().identities(parameters) if parameters.attention_activation == "softmax" else ()
+
+
+def recording(**space: Dimension) -> Sweep:
+    return Sweep(
+        name="c", workload="category_pairs", space={"record_charges": True, **space}, sampler="random", trials=8
+    )
+
+
+@pytest.mark.parametrize("recorded", [True, Categorical((False, True))])
+def test_a_workload_without_charges_is_refused(recorded: Dimension) -> None:
+    with pytest.raises(
+        SpecError, match=r"record_charges: got True, expected record_charges=false, because the workload category_pairs"
+    ):
+        check_charges(Sample.of(recording(record_charges=recorded), Undeclared()))
+
+
+def test_charges_of_some_trainings_suffice() -> None:
+    check_charges(Sample.of(recording(), CategoryPairs()))
+    check_charges(Sample.of(recording(record_charges=False), Undeclared()))
+    either = recording(attention_activation=Categorical(("identity", "softmax")))
+    check_charges(Sample.of(either, DeclaredOnlyWithSoftmax()))
+
+
+def sample(stop_when: Dimension) -> Sample:
+    space = {"stop_when": stop_when, "n_categories": 3, "n_positions": 4}
+    sweep = Sweep(name="s", workload="category_pairs", space=space, sampler="random", trials=8)
+    return Sample.of(sweep, CategoryPairs())
+
+
+@pytest.mark.parametrize("stop_when", ["eval_los < 1", Categorical((None, "loss < 1", "eval_los < 1"))])
+def test_an_unknown_metric_is_refused(stop_when: Dimension) -> None:
+    with pytest.raises(SpecError, match=r"stop_when: got 'eval_los < 1', expected .*; did you mean eval_loss"):
+        check_stop_metrics(sample(stop_when))
+
+
+@pytest.mark.parametrize("stop_when", [None, "eval_loss < 1", Categorical((None, "loss < 1"))])
+def test_a_known_one_is_not(stop_when: Dimension) -> None:
+    check_stop_metrics(sample(stop_when))
+
+
+WORKLOAD = CategoryPairs()
+
+
+class Fragile(CategoryPairs):
+    """A workload whose own code raises."""
+
+    def build(self, parameters: CategoryPairsParameters) -> nn.Module:
+        raise SystemExit(f"planted for {parameters.variant}")
+
+
+def said(workload: CategoryPairs = WORKLOAD, trials: int = 100, **space: Dimension) -> str:
+    small: dict[str, Dimension] = {
+        "n_categories": 4,
+        "n_positions": 5,
+        "init_sigma": 1e-3,
+        "learning_rate": Float(0.05, 0.1),
+        "n_steps": 2000,
+    }
+    spec = Sweep(name="w", workload="category_pairs", space={**small, **space}, sampler="random", trials=trials)
+    return few_steps_warning(Sample.of(spec, workload), seconds=60.0) or ""
+
+
+@pytest.mark.slow
+def test_one_line_says_how_many_trainings_end_too_early() -> None:
+    (line,) = said(n_steps=8).splitlines()
+    assert line.startswith("warning: n_steps ends 64 of 64 trainings")
+    assert said(trials=3, n_steps=8).startswith("warning: n_steps ends 3 of 3 trainings")
+    half = said(learning_rate=Categorical((1e-5, 0.1)))
+    assert 16 < int(half.split()[3]) < 48
+
+
+def test_nothing_is_said_where_n_steps_suffice_or_no_law_is_known() -> None:
+    assert said() == ""
+    assert said(optimizer="adam", n_steps=2) == ""
+    assert said(init_sigma=None, n_steps=2) == ""
+    mixed = said(
+        optimizer=Categorical(("sgd", "adam")),
+        momentum=Conditional(on="optimizer", among=("sgd",), then=0.0),
+        n_steps=2,
+    )
+    assert "trainings, drawn" in mixed
+    assert "of 64" not in mixed
+
+
+def test_a_workload_that_raises_is_left_to_its_rows() -> None:
+    assert said(Fragile(), n_steps=8) == ""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "trials", "is_warned"),
+    [("tpe", 20_000, False), ("tpe", 62_500, True), ("boundary", 1_000, False), ("boundary", 2_000, True)],
+)
+def test_a_sampler_that_learns_is_slow_with_many_trials(sampler: Sampler, trials: int, *, is_warned: bool) -> None:
+    assert (sampler_warning(small_sweep("s", sampler=sampler, trials=trials)) is not None) == is_warned
+
+
+def test_the_warning_says_how_long_and_what_else_there_is() -> None:
+    said = present(sampler_warning(small_sweep("s", sampler="tpe", trials=62_500)))
+    assert "62,500 trials take it some 1.1 hours" in said
+    assert said.endswith("sampler='qmc' or 'random' takes none")
+    for sampler in ("random", "qmc", "grid"):
+        assert sampler_warning(small_sweep("s", sampler=sampler, trials=10**9)) is None

@@ -1,12 +1,13 @@
-"""`resume --trials +N --replicates +N`: a sweep that is extended is the sweep that had them from the start."""
+"""`resume --trials +N --replicates +N --retry-failed`: the sweep ends as if it had been run so, without failures."""
 
+import json
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
-from attnsweep import Sequential, Sweep
+from attnsweep import LossQuantile, Sequential, Sweep
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -15,11 +16,11 @@ from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.search_spaces import LossQuantile
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 BY_CHANCE = {"sweep", "environment", "pack", "lane", "pack_size", "train_seconds", "finished_at"}
 """Columns that say where and when a training ran."""
@@ -115,3 +116,116 @@ def test_replicates_that_a_rule_decides_are_not_added(tmp_path: Path) -> None:
     SweepDirectory.create(tmp_path / "s", small_sweep("s", replicates=Sequential()), {})
     with pytest.raises(UserError, match=r"--replicates: got '\+2', .* a rule decides: 8..200"):
         run("resume", tmp_path / "s", "--replicates", "+2")
+
+
+ON_A_BAD_DISK = """
+from pathlib import Path
+from attnsweep import Float, LossQuantile, Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+
+class OnABadDisk(CategoryPairs):
+    name = "on_a_bad_disk"
+
+    def initial(self, module, lanes):
+        if Path("{bad}").exists() and any(training.seed % 2 for training in lanes.trainings):
+            raise OSError("planted")
+        return super().initial(module, lanes)
+
+def sweep():
+    return Sweep(
+        name="s", workload="bad.py:OnABadDisk", sampler="random", trials=3, replicates=3, objective=LossQuantile(),
+        space={"n_steps": 20, "n_categories": 3, "n_positions": 4, "init_sigma": Float(0.01, 1.0)},
+    )
+"""
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """While this file exists, some trainings of the sweep fail."""
+    return tmp_path / "bad"
+
+
+@pytest.fixture
+def spec(tmp_path: Path, bad: Path) -> Sweep:
+    (tmp_path / "bad.py").write_text(ON_A_BAD_DISK.replace("{bad}", str(bad)))
+    return load_sweep(str(tmp_path / "bad.py"))
+
+
+def n_failed(path: Path) -> int:
+    return len(Ledger(path).trainings(columns=["trial"], filter=pc.field("outcome") == "failed"))
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_what_failed_ends_as_if_it_had_not(
+    spec: Sweep, bad: Path, tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+    path, whole = tmp_path / "s", tmp_path / "whole"
+    sweeps.run(spec, whole)
+    bad.touch()
+    sweeps.run(spec, path)
+    assert 0 < (n := n_failed(path)) < 9
+    told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
+    # They fail again, and a second time they do not.
+    assert resume_sweep(path, Resources(local=True), retry_failed=True).n_failed == n
+    bad.unlink()
+    assert resume_sweep(path, Resources(local=True), retry_failed=True).n_failed == 0
+    assert sweeps.outcomes(path) == sweeps.outcomes(whole)
+    assert sweeps.curves(path) == sweeps.curves(whole)
+    found = audit(path, mlflow_uri)
+    assert (found.problems, found.counts["logged"]) == ([], 3)
+    assert [trial.value for trial in read_trials(SweepDirectory.open(path))] == told
+    errors = [each for file in (path / "set_aside").glob("failed-*.json") for each in json.loads(file.read_text())]
+    assert len(errors) == 2 * n
+    assert all("OSError: planted" in each["error"] for each in errors)
+
+
+def test_a_kill_leaves_each_failed_training_in_the_ledger_or_to_be_trained(
+    spec: Sweep, bad: Path, tmp_path: Path, no_mlflow: None
+) -> None:
+    path = tmp_path / "s"
+    bad.touch()
+    sweeps.run(spec, path)
+    bad.unlink()
+    n = n_failed(path)
+    begun, keys = SweepDirectory.open(path), ("trial", "replicate")
+    failed = Ledger(path).trainings(columns=[*keys], filter=pc.field("outcome") == "failed").to_pylist()
+    begun.record_as(begun.retrying((each["trial"], each["replicate"]) for each in failed))
+    assert _of_trainings(path) == []
+    with open_writer(begun) as writer:
+        writer.take_out_failed()
+    assert n_failed(path) == 0
+    assert Ledger(path).trainings().num_rows == 9 - n
+    assert _of_trainings(path) == []
+    # Any later run trains them, and then there is nothing to try again.
+    assert resume_sweep(path, Resources(local=True)).n_trainings == 9
+    assert n_failed(path) == 0
+    assert _of_trainings(path) == []
+    assert not resume_sweep(path, Resources(local=True), retry_failed=True).has_trained
+
+
+def _of_trainings(path: Path) -> list[str]:
+    """The problems that an audit finds, but for those of MLflow."""
+    return [str(each) for each in audit(path).problems if "mlflow-sync" not in str(each)]
+
+
+def test_a_ledger_of_nothing_but_failures_is_empty_and_goes_on(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=2, replicates=2))
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["failed", "failed"]))
+        commit(writer, trial_rows(1, ["failed", "failed"]))
+        writer.take_out_failed()
+        assert Ledger(directory.place).trainings().num_rows == 0
+        commit(writer, trial_rows(0, ["solved", "solved"]))
+    with open_writer(directory) as writer:
+        assert Ledger(directory.place).trainings()["outcome"].to_pylist() == ["solved", "solved"]
+        assert writer.recovered.n_files == 0
+
+
+def test_where_a_rule_has_counted_them_it_is_refused(tmp_path: Path) -> None:
+    spec = small_sweep("s", trials=2, replicates=Sequential(), objective=LossQuantile())
+    sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["failed"] * 8))
+    with pytest.raises(UserError, match=r"^--retry-failed: got 'a sweep in which a rule decides how many replicates"):
+        CliRunner().invoke(app, ["resume", str(tmp_path / "s"), "--retry-failed", "--local"], catch_exceptions=False)
+    assert n_failed(tmp_path / "s") == 8

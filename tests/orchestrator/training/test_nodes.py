@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.training.trainers_per_node import (
+from attnsweep.orchestrator.training.nodes import (
     Allotment,
     Amount,
     Node,

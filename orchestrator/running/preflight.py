@@ -1,0 +1,259 @@
+"""Checks of a sweep before its first training, on a random sample of its trainings: errors, and warnings."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.training.tasks import training_seed
+from attnsweep.orchestrator.training.trainer import STOPS
+from attnsweep.search_spaces.numbered_draws import drawn_parameters
+from attnsweep.search_spaces.sweep import Sampler, Sweep
+from attnsweep.workloads.diagnostics.verdicts import check_near_levels
+from attnsweep.workloads.engine.construction import built_alone, check_alike, starting_state
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.judging import first_held, judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
+from attnsweep.workloads.engine.probing import conserved_by
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.forecast.prediction import predicted_escapes
+from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.user_code import user_code_of, users_code
+
+_N_SAMPLED_TRIALS = 64
+_START_SECONDS = 0.3
+_SIDE_BY_SIDE = 8
+_MOST_WEIGHTS = 1_000_000
+"""The largest modules whose loss is computed here, in weights, because larger ones may take long."""
+_ESCAPE_SECONDS = 1.0
+_MOST_LATE = 0.05
+_SAMPLER_SECONDS: dict[Sampler, float] = {"tpe": 1e-6, "cmaes": 1e-6, "nsga2": 2.1e-6, "boundary": 4.6e-4}
+"""Driver seconds per squared number of trials, because each draw looks at all earlier trials. Measured on one core,
+with 16,000 trials for `tpe` and `cmaes`, 4,000 for `nsga2` and 1,000 for `boundary`."""
+_LONG_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A random sample of a sweep's trainings, whatever the sweep's sampler: one training of each of up to 64 trials.
+
+    Attributes:
+        spec: A sweep that fits its workload.
+        workload: The sweep's workload.
+        shapes: The trainings, grouped by equal static parameters.
+    """
+
+    spec: Sweep
+    workload: Workload[Any]
+    shapes: tuple[tuple[Training[Any], ...], ...]
+
+    @classmethod
+    def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
+        """Draws the trials of a sample at random.
+
+        Raises:
+            SpecError: If the workload refuses every drawn training.
+        """
+        drawn = sorted(drawn_parameters(spec, workload.parameters, _N_SAMPLED_TRIALS)[: spec.trials], key=_shape)
+        shapes = (
+            tuple(Training(parameters, training_seed(spec.seed, trial, 0)) for trial, parameters in enumerate(group))
+            for _, group in groupby(drawn, key=_shape)
+        )
+        return cls(spec, workload, tuple(shapes))
+
+
+def _shape(parameters: TrainingParameters) -> str:
+    return repr(parameters.static_key())
+
+
+def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
+    """Checks a new sweep by a sample of its trainings, and returns warnings for the user, one line each.
+
+    Raises:
+        SpecError: If a training of the sweep cannot be trained, ended or recorded as the spec says.
+        UserError: If the workload's own code fails.
+    """
+    sample = Sample.of(spec, workload)
+    check_charges(sample)
+    check_stop_metrics(sample)
+    check_starts(sample)
+    return [warning for warning in (few_steps_warning(sample), sampler_warning(spec)) if warning is not None]
+
+
+def check_charges(sample: Sample) -> None:
+    """Refuses the parameter `record_charges` if no training declares a conserved quantity ("charge"), because nothing
+    would be recorded.
+
+    Raises:
+        SpecError: If trainings are to record charges, and none declares any.
+        UserError: If the workload's own code fails.
+    """
+    spec, workload = sample.spec, sample.workload
+    if spec.parameters().get("record_charges", False) is False:
+        return
+    drawn = [training.parameters for trainings in sample.shapes for training in trainings]
+    recorded = [parameters for parameters in drawn if parameters.record_charges]
+    with users_code(f"{spec.workload}: identities", "what gradients satisfy", "correct it, or leave it out"):
+        if not recorded or any(conserved_by(workload, parameters) for parameters in recorded):
+            return
+    raise SpecError(
+        "record_charges",
+        given=True,
+        expected=f"record_charges=false, because the workload {workload.name} declares no group or sum that training"
+        " conserves, so nothing would be recorded",
+        fix="remove record_charges, or declare groups in Workload.identities (docs/gradients.md, Charges and drift)",
+    )
+
+
+def check_stop_metrics(sample: Sample) -> None:
+    """Refuses `stop_when` conditions on metrics that the workload does not measure. Measures the start of a training
+    for each condition.
+
+    Raises:
+        SpecError: If `stop_when` names a metric that is not measured.
+        UserError: If the workload's own code fails.
+    """
+    conditions: set[str] = set()
+    for training, *_ in sample.shapes:
+        stop_when = training.parameters.stop_when
+        if stop_when is not None and stop_when not in conditions:
+            conditions.add(stop_when)
+            with training_settings(), users_code(f"{sample.spec.workload}: measure", "metrics by name", "correct it"):
+                Pack(sample.workload, [training]).advance(1, n_probes=1)
+
+
+def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
+    """Refuses a workload whose modules differ in what must be equal, whose loss cannot be batched over trainings, or
+    whose labels are unknown.
+
+    Looks at a few trainings of each shape at a time until the time is up, and at a few in any case. Any other error of
+    the workload's code is left to the trainings, whose rows will contain it.
+
+    Args:
+        sample: Some trainings of the sweep.
+        seconds: The longest time to look at trainings.
+
+    Raises:
+        SpecError: If trainings side by side would differ from trainings alone, or if a label is unknown.
+    """
+    workload, until = sample.workload, time.monotonic() + seconds
+    with training_settings():
+        for trainings in sample.shapes:
+            # Each group below consists of the first training and some of `others`. A shape with a single training is
+            # compared with itself.
+            others = trainings[1:] or trainings
+            try:
+                _compute(workload, trainings[:1])
+                if user_code_of(workload) is not None:
+                    _judge(workload, trainings[:_SIDE_BY_SIDE])
+                    other_seed = Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))
+                    _compare(workload, [*trainings, other_seed])
+                for first in range(0, len(others), _SIDE_BY_SIDE):
+                    group = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
+                    check_alike(workload, Lanes(group, torch.device("cpu")))
+                    if time.monotonic() > until:
+                        return
+            except (UserError, *STOPS):
+                raise
+            except BaseException:  # noqa: BLE001  # The trainings' rows will contain the error.
+                continue
+
+
+def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    lanes = Lanes(trainings, torch.device("cpu"))
+    parameters, buffers, template = starting_state(workload, lanes)
+    if sum(value[0].numel() for value in parameters.values()) <= _MOST_WEIGHTS:
+        with torch.no_grad():
+            over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
+
+
+def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    """Lets a user's workload label the results of some starts, and losses near the losses of simple predictors
+    (reference levels)."""
+    pack = Pack(workload, trainings)
+    pack.advance(1, n_probes=1)
+    evidence = pack.result().evidence
+    judged(workload, trainings[0].parameters, evidence)
+    first_held(workload, trainings[0].parameters, evidence, np.zeros(len(trainings), np.int64))
+    check_near_levels(workload, trainings[0].parameters, evidence)
+
+
+def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    """Checks that a user's workload trains as in plain PyTorch: the first training, and the one that differs from it in
+    most parameters."""
+    first, *others = trainings
+    values = first.parameters.values()
+
+    def n_different(other: Training[Any]) -> int:
+        return sum(value != values[name] for name, value in other.parameters.values().items())
+
+    if sum(value.numel() for value in built_alone(workload, first).parameters()) <= _MOST_WEIGHTS:
+        check_as_plain(workload, [first, max(others, key=n_different)])
+
+
+def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str | None:
+    """Returns a warning if over 5% of the sampled trainings would end before the step at which they should leave their
+    start.
+
+    Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
+    code raises is passed over: its rows will contain the error.
+
+    Args:
+        sample: Some trainings of the sweep.
+        seconds: The longest time to look at trainings.
+    """
+    until = time.monotonic() + seconds
+    steps, budgets = [], []
+    with training_settings():
+        for trainings in sample.shapes:
+            predicted_steps = _escapes(sample.workload, trainings, until)
+            steps.append(predicted_steps)
+            budgets += [training.parameters.n_steps for training in trainings[: len(predicted_steps)]]
+    predicted = np.concatenate([np.empty(0), *steps])
+    is_known, is_late = ~np.isnan(predicted), predicted > budgets
+    if is_late.sum() <= _MOST_LATE * is_known.sum():
+        return None
+    return (
+        f"warning: n_steps ends {is_late.sum()} of {is_known.sum()} trainings, drawn from this sweep at random, before"
+        f" they leave their start, which takes them {np.median(predicted[is_late]):.0f} steps in the median: they will"
+        " look stuck. attnsweep forecast says more"
+    )
+
+
+def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
+    """Returns the predicted escape steps of trainings of one shape; only of the first ones if the time runs out."""
+    parts: list[NDArray[np.float64]] = [np.empty(0)]
+    expected = 0.0
+    # The first prediction includes start-up time, so a second prediction of one training estimates the time of the
+    # following ones.
+    for n_next in (1, 1, 4, 16, 64):
+        n_known, started = sum(map(len, parts)), time.monotonic()
+        if n_known >= len(trainings) or started + expected > until:
+            break
+        try:
+            with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
+                parts.append(predicted_escapes(workload, trainings[n_known : n_known + n_next]))
+        except UserError:
+            break
+        seconds = time.monotonic() - started
+        expected = seconds if n_known == 0 else 4 * seconds
+    return np.concatenate(parts)
+
+
+def sampler_warning(spec: Sweep) -> str | None:
+    """Returns a warning if the sampler would keep the driver busy for over ten minutes with drawing all trials."""
+    seconds = _SAMPLER_SECONDS.get(spec.sampler, 0.0) * spec.trials**2
+    if seconds <= _LONG_SECONDS:
+        return None
+    return (
+        f"warning: the sampler {spec.sampler} looks at all earlier trials before it draws one: {spec.trials:,} trials"
+        f" take it some {seconds / 3600:.2g} hours, however many trainers wait. sampler='qmc' or 'random' takes none"
+    )

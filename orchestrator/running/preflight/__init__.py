@@ -1,1 +1,0 @@
-"""Checks before the first training: a sample of the space shows mistakes, leads to warnings, and chooses the engine."""

@@ -1,0 +1,305 @@
+"""One run of a sweep: what it closes when it fails, what two runs of one sweep or a refused run record, what is said
+if weights cannot be kept; in threads, and with parameters that vary together."""
+
+import io
+import json
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from attnsweep import Float, Zip, open_sweep
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running import one_run
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
+from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.summary import Summary
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SweepDirectory
+from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.errors import UserError
+from tests.fault import sweeps
+
+SPEC = sweeps.small_sweep(trials=2, replicates=2)
+FAULT, CTRL_C = SweepError("enough", "here"), KeyboardInterrupt()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("owner", "name", "fault", "is_projected"),
+    [
+        (SweepDirectory, "record_as", FAULT, False),
+        (one_run, "Projection", CTRL_C, False),
+        (SweepLoop, "__init__", FAULT, True),
+        (SweepLoop, "resume", CTRL_C, True),
+        (SweepLoop, "run", CTRL_C, True),
+        (SweepDirectory, "record_run", FAULT, True),
+        (Projection, "end_soon", CTRL_C, True),
+        (one_run, "summarize", FAULT, True),
+    ],
+)
+def test_all_that_a_run_opened_is_closed(
+    owner: Any,
+    name: str,
+    fault: BaseException,
+    is_projected: bool,
+    no_mlflow: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[str] = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise fault
+
+    def note(kind: type[Any], what: str) -> None:
+        close = kind.close
+
+        def note_and_close(*arguments: object) -> None:
+            closed.append(what)
+            close(*arguments)
+
+        monkeypatch.setattr(kind, "close", note_and_close)
+
+    with monkeypatch.context() as patched:
+        note(LocalPool, "trainers")
+        note(Projection, "MLflow")
+        patched.setattr(owner, name, fail)
+        with pytest.raises(type(fault)):
+            sweeps.run(SPEC, tmp_path / "s")
+    assert closed == ["trainers", *(["MLflow"] if is_projected else [])]
+    monkeypatch.undo()
+    assert sweeps.resume(tmp_path / "s").finished
+    assert len(sweeps.outcomes(tmp_path / "s")) == 4
+    assert all(value is not None for *_, value in sweeps.told(tmp_path / "s"))
+    assert Study(SweepDirectory.open(tmp_path / "s")).n_left == 0
+
+
+HERE = Resources(local=True)
+
+
+class WhileWaiting(io.StringIO):
+    """A screen: when it first says that a run waits for another, something else happens before the run looks again."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__()
+        self._happens: Callable[[], object] | None = happens
+
+    def write(self, text: str) -> int:
+        if "waiting" in text and (happens := self._happens) is not None:
+            self._happens = None
+            happens()
+        return super().write(text)
+
+
+@pytest.fixture
+def spec(monkeypatch: pytest.MonkeyPatch, no_mlflow: None) -> Sweep:
+    monkeypatch.setattr(one_run, "_LOOK_SECONDS", 0.01)
+    return sweeps.small_sweep(trials=2, replicates=2)
+
+
+@pytest.fixture
+def unfinished(spec: Sweep, tmp_path: Path) -> Path:
+    """As a driver leaves it that was killed at its very end."""
+    sweeps.run(spec, tmp_path / "s")
+    (tmp_path / "s" / COURSE.name).unlink()
+    return tmp_path / "s"
+
+
+def _while_waiting(path: Path, waiting: Callable[[Console], Summary], other: Callable[[], Summary]) -> Summary:
+    """The run that waits for the sweep, while another one has it from beginning to end."""
+    lock = SweepDirectory.open(path).place.lock("run")
+
+    def in_between() -> None:
+        lock.close()
+        other()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(waiting, Console(file=WhileWaiting(in_between))).result()
+
+
+def test_trials_that_another_run_has_added_meanwhile_stay(spec: Sweep, unfinished: Path) -> None:
+    summary = _while_waiting(
+        unfinished,
+        lambda console: run_or_resume(spec, unfinished, HERE, console),
+        lambda: resume_sweep(unfinished, HERE, more_trials=3),
+    )
+    found = SweepDirectory.open(unfinished)
+    assert (found.more_trials, found.spec.trials, found.finished) == (3, 5, True)
+    assert (summary.n_trials, summary.n_trainings) == (5, 10)
+    assert [trial.number for trial in read_trials(found)] == [0, 1, 2, 3, 4]
+
+
+def test_two_runs_add_what_both_were_asked_for(unfinished: Path) -> None:
+    _while_waiting(
+        unfinished,
+        lambda console: resume_sweep(unfinished, HERE, console, patience=60, more_trials=1),
+        lambda: resume_sweep(unfinished, HERE, more_trials=1, more_replicates=1),
+    )
+    found = SweepDirectory.open(unfinished)
+    assert (found.more_trials, found.more_replicates) == (2, (1,))
+    assert Ledger(unfinished).trainings().num_rows == 4 * 3
+
+
+def test_an_environment_that_another_run_has_accepted_meanwhile_is_checked_and_stays(
+    unfinished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Environment.current
+
+    def elsewhere() -> Summary:
+        def other(*arguments: object) -> Environment:
+            found = here(*arguments)  # type: ignore[arg-type]
+            return found.model_copy(update={"versions": {**found.versions, "numpy": "9.9.9"}})
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Environment, "current", other)
+            return resume_sweep(unfinished, HERE, more_trials=1, accept_drift=True)
+
+    with pytest.raises(UserError, match=r"got 'numpy 9.9.9 -> .*--accept-drift"):
+        _while_waiting(
+            unfinished, lambda console: resume_sweep(unfinished, HERE, console, patience=60, more_trials=1), elsewhere
+        )
+    found = SweepDirectory.open(unfinished)
+    rows = Ledger(unfinished).trainings(columns=["environment"])["environment"].unique().to_pylist()
+    assert (len(rows), found.more_trials) == (2, 1)
+    assert set(rows) == found.environments.keys()
+
+
+def test_a_finished_sweep_that_was_extended_meanwhile_is_not_trained_by_what_only_summarizes(
+    spec: Sweep, unfinished: Path
+) -> None:
+    resume_sweep(unfinished, HERE)
+
+    def extended() -> Summary:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SweepLoop, "run", lambda *_: False)
+            return resume_sweep(unfinished, HERE, more_trials=1)
+
+    with pytest.raises(UserError, match="another process has just extended"):
+        _while_waiting(unfinished, lambda console: run_or_resume(spec, unfinished, HERE, console), extended)
+    assert Ledger(unfinished).trainings().num_rows == 4
+
+
+def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
+    journal = unfinished / STUDY_FILE
+    whole, before = journal.read_text(), (unfinished / "sweep.json").read_bytes()
+    journal.unlink()
+    for _ in range(2):
+        with pytest.raises(UserError, match="a study without 2 trials that are in the ledger"):
+            resume_sweep(unfinished, HERE, more_trials=2)
+        assert (unfinished / "sweep.json").read_bytes() == before
+        assert not (unfinished / COURSE.name).exists()
+    journal.write_text(whole)
+    assert resume_sweep(unfinished, HERE, more_trials=2).n_trials == 4
+
+
+UNTRAINABLE = """
+from pathlib import Path
+from attnsweep import Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+
+class Untrainable(CategoryPairs):
+    name = "untrainable"
+
+    def build(self, parameters):
+        if Path("{gone}").exists():
+            raise ZeroDivisionError("planted")
+        return super().build(parameters)
+
+def sweep():
+    return Sweep(
+        name="untrainable", workload="untrainable.py:Untrainable", sampler="random", trials=2, replicates=2,
+        space={"n_steps": 5, "n_categories": 3, "n_positions": 4},
+    )
+"""
+
+
+def ended(spec: Path, folder: Path, on_finish: str, *more: str) -> Result:
+    """A run whose hook is called before the weights are kept, and can spoil that."""
+    arguments = ["run", str(spec), "--local", "--dir", str(folder / "s"), "--json", "--no-report"]
+    hooks = ["--on-finish", f"cat > {folder / 'finished'}; {on_finish}", "--on-failure", f"cat > {folder / 'told'}"]
+    return CliRunner().invoke(app, [*arguments, "--keep-weights", "0", *hooks, *more])
+
+
+def check(done: Result, folder: Path, cause: str, again: str) -> None:
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (done.exit_code, summary["finished"], summary["fault"]) == (1, True, None)
+    assert json.loads((folder / "finished").read_text()) == summary
+    assert "4 trainings of 2 trials" in done.stderr
+    said = json.loads((folder / "told").read_text())
+    assert said["directory"] == str(folder / "s")
+    assert said["error"].startswith(f"the sweep has finished, but weights in {folder / 's'}/weights are missing (")
+    assert cause in said["error"]
+    assert said["error"].endswith(f"; to try again: {again}")
+    assert f"attnsweep: {said['error']}\n" in done.stderr
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    spec = tmp_path / "small.yaml"
+    spec.write_text(sweeps.small_sweep(trials=2, replicates=2).to_yaml())
+    path = tmp_path / "s"
+    done = ended(spec, tmp_path, f"touch {path}/weights")
+    check(done, tmp_path, f"{path}/weights", f"attnsweep resume {path}")
+    (path / "weights").unlink()
+    assert CliRunner().invoke(app, ["resume", str(path), "--local", "--no-report"]).exit_code == 0
+    assert len(list((path / "weights").iterdir())) == 2
+    # Of a trial that sweep.json does not name.
+    for file in (path / "weights").iterdir():
+        file.unlink()
+    (path / "weights").rmdir()
+    done = ended(spec, tmp_path, f"touch {path}/weights", "--or-resume", "--keep-weights", "1")
+    check(done, tmp_path, f"{path}/weights", "the same command")
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_a_training_that_fails_when_trained_again(tmp_path: Path) -> None:
+    (tmp_path / "untrainable.py").write_text(UNTRAINABLE.replace("{gone}", str(tmp_path / "gone")))
+    done = ended(tmp_path / "untrainable.py", tmp_path, f"touch {tmp_path / 'gone'}")
+    check(
+        done,
+        tmp_path,
+        "0/0: trained again it fails: ZeroDivisionError: planted",
+        f"attnsweep resume {tmp_path / 's'}",
+    )
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_sweeps_run_in_threads_as_in_the_main_one(tmp_path: Path, no_mlflow: None) -> None:
+    spec = sweeps.small_sweep(trials=2)
+    before = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(2) as threads:
+        summaries = list(threads.map(lambda name: sweeps.run(spec, tmp_path / name), ("a", "b")))
+    sweeps.run(spec, tmp_path / "main")
+    assert [summary.finished for summary in summaries] == [True, True]
+    assert sweeps.outcomes(tmp_path / "a") == sweeps.outcomes(tmp_path / "b") == sweeps.outcomes(tmp_path / "main")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_rows_rates_and_audit_know_the_parameters_by_their_names(tmp_path: Path, no_mlflow: None) -> None:
+    plane = {"n_categories, n_positions": Zip(((3, 4), (4, 6))), "init_sigma": Float(0.01, 1.0, points=2)}
+    spec = sweeps.small_sweep(sampler="grid", trials=4, replicates=2)
+    fixed = {name: value for name, value in spec.fixed().items() if name not in ("n_categories", "n_positions")}
+    summary = sweeps.run(spec.but(space=fixed | plane), tmp_path / "s")
+    rows = Ledger(tmp_path / "s").trainings()
+    pairs = zip(rows["param_n_categories"].to_pylist(), rows["param_n_positions"].to_pylist(), strict=True)
+    assert set(pairs) == {(3, 4), (4, 6)}
+    assert [each.parameter for each in summary.results.by_parameter] == ["n_categories", "n_positions", "init_sigma"]
+    assert summary.results.best is not None
+    assert list(summary.results.best.parameters) == ["n_categories", "n_positions", "init_sigma"]
+    rates = open_sweep(tmp_path / "s").stuck_rates(by=["n_positions", "init_sigma"])
+    assert {each.n_trials for each in rates.cells} == {1}
+    assert [str(each) for each in audit(tmp_path / "s").problems if "mlflow-sync" not in str(each)] == []
