@@ -7,7 +7,7 @@ import io
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -74,24 +74,15 @@ class Answer(ABC):
         """Returns the answer's numbers as an Arrow table."""
 
     def to_pandas(self) -> Any:
-        """Returns `to_arrow()` as a pandas data frame.
-
-        Raises:
-            UserError: If pandas is not installed.
-        """
+        """Returns `to_arrow()` as a pandas data frame. Raises a `UserError` if pandas is not installed."""
         return as_format(self.to_arrow(), "pandas")
 
     def to_polars(self) -> Any:
-        """Returns `to_arrow()` as a polars data frame.
-
-        Raises:
-            UserError: If polars is not installed.
-        """
+        """Returns `to_arrow()` as a polars data frame. Raises a `UserError` if polars is not installed."""
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows. Subclasses whose `to_arrow` is a grid or a curve override this
-        method."""
+        """Returns the table that a notebook shows; overridden where `to_arrow` is a grid or a curve."""
         return self.to_arrow()
 
     def __repr__(self) -> str:
@@ -120,36 +111,28 @@ class DrawnAnswer(Answer):
 
 
 def json_line(value: object) -> str:
-    """Formats a value, such as a record or a list of records, as one line of JSON. Numbers that are not finite become
+    """Formats a value, such as a record or a list of them, as one line of JSON; numbers that are not finite become
     null."""
     return json.dumps(_json_value(value), allow_nan=False)
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
-    """Makes an Arrow table with the given column types, even without rows, or if a column has only nulls.
-
-    Args:
-        columns: For each column `str`, `int`, `float` or an Arrow type.
-        rows: The values of each row, in the order of the columns.
-    """
+    """Makes an Arrow table, also without rows or if a column has only nulls. `columns` gives each column's type as
+    `str`, `int`, `float` or an Arrow type; `rows` have their values in the order of the columns."""
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(column, _TYPES.get(kind, kind)) for column, kind in zip(values, columns.values(), strict=True)]
     return pa.table(dict(zip(columns, arrays, strict=True)))
 
 
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yields the lines of a Markdown table."""
-    yield f"| {' | '.join(columns)} |"
-    yield "|" + "---|" * len(columns)
-    yield from (f"| {' | '.join(map(str, row))} |" for row in rows)
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Formats a Markdown table."""
+    lines = (f"| {' | '.join(map(str, row))} |" for row in rows)
+    return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *lines])
 
 
 def as_format(table: pa.Table, format: TableFormat) -> Any:
-    """Returns the Arrow table itself, or converts it to a data frame of pandas or polars.
-
-    Raises:
-        UserError: For an unknown format, or if the format's library is not installed.
-    """
+    """Returns the Arrow table itself, or converts it to a data frame of pandas or polars. Raises a `UserError` for an
+    unknown format, or if the format's library is not installed."""
     if format not in _FORMATS:
         advice = did_you_mean(format, _FORMATS, otherwise="leave format out to get an Arrow table")
         raise UserError("format", given=format, expected="one of the formats arrow, pandas and polars", fix=advice)
@@ -174,10 +157,8 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
 
 
 def html_table(table: pa.Table) -> str:
-    """Formats the first 20 rows as an HTML table, with all texts escaped: names of parameters and labels are untrusted.
-
-    Long texts are cut, and a line below the table says how many rows are left out.
-    """
+    """Formats the first 20 rows as an HTML table, with all texts escaped and long ones cut: names of parameters and
+    labels are untrusted. A line below the table says how many rows are left out."""
     heading = "".join(f"<th{_LEFT}>{html_text(name)}</th>" for name in table.column_names)
     rows = [list(row.values()) for row in table.slice(0, _MOST_ROWS).to_pylist()]
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)

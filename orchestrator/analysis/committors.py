@@ -30,12 +30,8 @@ _TAILS = (0.025, 0.975)
 
 @dataclass(frozen=True, slots=True)
 class Decided(Record):
-    """The share of an outcome that is decided, with its 95% interval.
-
-    Attributes:
-        share: From 0 to 1; `None` if all continuations or none have the outcome.
-        low, high: The bounds.
-    """
+    """The share of an outcome that is decided, from 0 to 1, with its 95% interval; the share is `None` if all
+    continuations or none have the outcome."""
 
     share: float | None
     low: float

@@ -2,10 +2,10 @@
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     weights_of_trials,
 )
 from attnsweep.orchestrator.ledger.views import IS_JUDGED
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
@@ -38,17 +39,14 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_ENOUGH_PAIRS = 0.5
+"""The sweeps are compared on pairs if at least this share of the smaller sweep is paired."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
     """The difference between two sweeps' rates among the trials in one bin of a parameter, or in one cell of two
-    parameters.
-
-    Attributes:
-        label: The label of the bin or cell.
-        n: The number of pairs in it; without pairs, of trainings of both sweeps.
-        rate: The difference.
-    """
+    parameters. `n` is the number of pairs in it; without pairs, of trainings of both sweeps."""
 
     label: str
     n: int
@@ -62,14 +60,12 @@ class SweepComparison(DrawnAnswer, Record):
     """The differences in rates between sweep A and sweep B, with intervals.
 
     Attributes:
-        a, b: The sweeps.
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
         n_configurations: The number of distinct configurations of the pairs.
         paired: Whether only the pairs are compared.
         changed: Parameters with one value throughout A and another throughout B; pairs are equal in all others.
         ending: Which rate is compared: that of stuck trainings, or that of one outcome.
-        rate: The difference in this rate.
-        stuck: The difference in the stuck rate.
+        rate, stuck: The difference in the rate of the ending, and in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
         groups: The difference in the rate in each group.
@@ -110,8 +106,7 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """Says by how much the rate changed, `stuck rate changed by +0.12 [0.08, 0.16]`, and whether the data show a
-        change."""
+        """Says by how much the rate changed, and whether the data show a change."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
@@ -127,52 +122,43 @@ class SweepComparison(DrawnAnswer, Record):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row for each compared rate: the stuck rate, each outcome, the detail if one was named, and each
-        group.
-
-        The columns are both rates, their difference and its interval.
-        """
-        rows: list[tuple[str, str, RateDifference]] = [("stuck rate", "", self.stuck)]
-        rows += [("outcome", outcome, difference) for outcome, difference in self.outcomes.items()]
-        if self.ending.detail is not None:
-            rows.append((self.ending.share_label, "", self.rate))
-        rows += [(f"{self.ending.share_label} by {self.by}", group.label, group.rate) for group in self.groups]
+        group. The columns are both rates, their difference, its interval and its p-value."""
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
-        return table(
-            columns,
-            (
-                (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
-                for what, label, diff in rows
-            ),
+        rows = (
+            (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
+            for what, label, diff in self._differences()
         )
+        return table(columns, rows)
+
+    def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
+        """Yields for each compared rate what it is, the label of the outcome or group, and the difference."""
+        name = self.ending.share_label
+        yield "stuck rate", "", self.stuck
+        yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
+        if self.ending.detail is not None:
+            yield name, "", self.rate
+        yield from ((f"{name} by {self.by}", group.label, group.rate) for group in self.groups)
 
     def plot(self) -> "Figure":
-        """Draws the differences in the stuck rate, in the rate of each outcome and in each group, with 95%
-        intervals."""
-        from attnsweep.orchestrator.analysis.figures import (
-            BLUE,
-            GREY,
-            VERMILION,
-            WIDTH,
-            draw_interval,
-            figure_text,
-            house_style,
-            new_figure,
-        )
+        """Draws all differences with their 95% intervals."""
+        from attnsweep.orchestrator.analysis import figures
 
-        rows = [("stuck rate", self.stuck)]
-        rows += [(figure_text(outcome.replace("_", " ")), difference) for outcome, difference in self.outcomes.items()]
-        name = figure_text(self.ending.share_label)
-        if self.ending.detail is not None:
-            rows.append((name, self.rate))
-        rows += [(f"{name}, {by_label(self.by)} {figure_text(group.label, 40)}", group.rate) for group in self.groups]
-        with house_style():
-            figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
-            panel.axvline(0, color=GREY, linewidth=0.8)
-            for row, (_, diff) in enumerate(rows):
+        rows = list(self._differences())
+        group = f"{figures.figure_text(self.ending.share_label)}, {by_label(self.by)}"
+        names = [
+            figures.figure_text((label or what).replace("_", " "))
+            if what == "outcome" or not label
+            else f"{group} {figures.figure_text(label, 40)}"
+            for what, label, _ in rows
+        ]
+        with figures.house_style():
+            figure, panel = figures.new_figure(1.5 * figures.WIDTH, 1.2 + 0.3 * len(rows), grid="x")
+            panel.axvline(0, color=figures.GREY, linewidth=0.8)
+            for row, (*_, diff) in enumerate(rows):
                 if diff.interval is not None:
-                    colour, marker = (VERMILION, "s") if diff.is_shown else (BLUE, "o")
-                    draw_interval(panel, row, diff.interval, "x", fmt=marker, color=colour)
-            panel.set_yticks(range(len(rows)), [label for label, _ in rows])
+                    colour, marker = (figures.VERMILION, "s") if diff.is_shown else (figures.BLUE, "o")
+                    figures.draw_interval(panel, row, diff.interval, "x", fmt=marker, color=colour)
+            panel.set_yticks(range(len(rows)), names)
             panel.invert_yaxis()
             panel.set_xlabel("change of the share, B less A (95% interval)")
             figure.suptitle("\n".join(textwrap.wrap(self.how(), 60)), fontsize="medium")
@@ -184,16 +170,9 @@ def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
     return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
 
 
-_ENOUGH_PAIRS = 0.5
-"""The sweeps are compared on pairs if at least this share of the smaller sweep is paired."""
-
-Configuration: TypeAlias = tuple[Scalar, ...]
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How R trainings ended, as columns of shape (R,). The column `ended` is true for the outcome whose rate is
-    compared."""
+    """How R trainings ended, each column (R,). `ended` is true for the outcome whose rate is compared."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -203,10 +182,6 @@ class _Ends:
     def at(self, rows: NDArray[Any]) -> "_Ends":
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
-    def inside(self, trials: Collection[int]) -> NDArray[np.bool_]:
-        """Returns a mask (R,) of the trainings that belong to the given trials."""
-        return np.isin(self.trial, list(trials))
-
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Counts each trial's trainings, all and those for which `has` (R,) is true; returns (n_trials, 2)."""
         place = np.unique(self.trial, return_inverse=True)[1]
@@ -215,7 +190,7 @@ class _Ends:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Trainings:
-    """The trainings of one sweep that did not fail, sorted by trial and replicate."""
+    """The trainings of one sweep that neither failed nor were pruned, sorted by trial and replicate."""
 
     ends: _Ends
     seed: Sequence[int]
@@ -224,13 +199,9 @@ class _Trainings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of the sweeps A and B that are compared with each other.
-
-    Attributes:
-        specs: The specs of the sweeps.
-        a, b: How the trainings of A and of B ended. A pair has the same row in both, and there the trial number of A.
-        configuration: (R,) the number of each pair's configuration; `None` without pairs.
-    """
+    """The trainings of the sweeps A and B that are compared with each other. A pair has the same row in `a` and in `b`,
+    and there the trial number of A. `configuration` (R,) is the number of each pair's configuration; `None` without
+    pairs."""
 
     specs: Sequence[Sweep]
     a: _Ends
@@ -238,8 +209,7 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes the difference between sweeps A and B in several rates. Each rate is given by a mask of A's
-        trainings and one of B's."""
+        """Computes the differences in several rates, each given by a mask of A's trainings and one of B's."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
@@ -250,7 +220,7 @@ class _Compared:
 
     def difference_in(self, group: Group) -> GroupDifference:
         """Computes the difference between both sweeps' rates, restricted to the trials of one group."""
-        in_a, in_b = self.a.inside(group.trials), self.b.inside(group.trials)
+        in_a, in_b = (np.isin(ends.trial, list(group.trials)) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
         (difference,) = inside.differences([(inside.a.ended, inside.b.ended)])
@@ -258,15 +228,13 @@ class _Compared:
         return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the change of the rate from sweep A to B differs between groups. The clusters are
-        configurations or, without pairs, trials."""
+        """Tests whether the change of the rate from A to B differs between groups. Clusters are configurations or
+        trials."""
         place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
         rows = []
         for sweep, ends in enumerate((self.a, self.b)):
-            clusters = ends.trial if self.configuration is None else self.configuration
-            rows += [
-                (sweep, place[trial], cluster) for trial, cluster in zip(ends.trial.tolist(), clusters, strict=True)
-            ]
+            clusters = (ends.trial if self.configuration is None else self.configuration).tolist()
+            rows += [(sweep, place[trial], at) for trial, at in zip(ends.trial.tolist(), clusters, strict=True)]
         if not rows:
             return InteractionTest(0.0, 0, None, "nothing to compare")
         cells, cell = np.unique(np.array(rows), axis=0, return_inverse=True)
@@ -277,15 +245,26 @@ class _Compared:
         return interaction_test(weight, k / n * weight, sweeps, bins, np.unique(clusters, return_inverse=True)[1])
 
 
-def compare_sweeps(
-    a: SweepData,
-    b: SweepData,
+def compare(
+    a: SweepData | PlaceName | str,
+    b: SweepData | PlaceName | str,
     *,
     by: str | Sequence[str] | None = None,
     outcome: str = "stuck",
     detail: str | None = None,
 ) -> SweepComparison:
-    """Compares two opened sweeps, as `attnsweep.orchestrator.analysis.compare` describes."""
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories); if
+    possible on pairs of trainings with equal configuration and seed. Raises a `UserError` for a directory without a
+    sweep, sweeps of different workloads, an unknown parameter, outcome or detail.
+
+    Args:
+        by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two, and a test says
+            whether the change differs between these.
+        outcome: The rate to compare: of an outcome such as `degenerate_zero`; `stuck` for all those that count as
+            stuck.
+        detail: An `outcome_detail` such as `mean`; default any.
+    """
+    a, b = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))
     workloads = [data.directories[0].spec.workload for data in (a, b)]
     if workloads[0] != workloads[1]:
         raise UserError(
@@ -315,8 +294,8 @@ def compare_sweeps(
             *((compared.a.outcome == name, compared.b.outcome == name) for name in outcomes),
         ]
     )
-    crossing = _crossing(names_of(by, "--by"), specs, before, after, changed)
-    groups = crossing.groups() if crossing.names else []
+    crossing = _crossing(names_of(by, "--by"), specs, (before, after), changed)
+    groups = list(crossing.cells().values()) if crossing.names else []
     return SweepComparison(
         a=", ".join(sweep.sweep for sweep in a.directories),
         b=", ".join(sweep.sweep for sweep in b.directories),
@@ -348,8 +327,7 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Reads from the ledgers the ending whose rate is compared. A detail of an outcome may occur in only one of the
-    sweeps."""
+    """Reads the ending whose rate is compared. A detail of an outcome may occur in only one of the sweeps."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -364,64 +342,53 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
             f"from trainings where {IS_JUDGED} order by trial, replicate"
         ).to_arrow_table()
     columns = {name: table[name].to_pylist() for name in table.column_names}
-    ends = _Ends(
-        np.array(columns.pop("trial"), np.int64) + first_trial,
-        np.array(columns.pop("outcome"), np.object_),
-        np.array(columns.pop("stuck"), np.bool_),
-        np.array(columns.pop("ended"), np.bool_),
-    )
-    seeds = columns.pop("seed")
-    return _Trainings(ends, seeds, {name.removeprefix("param_"): values for name, values in columns.items()})
+    trial, outcome = np.array(columns["trial"], np.int64) + first_trial, np.array(columns["outcome"], np.object_)
+    ends = _Ends(trial, outcome, *(np.array(columns[name], np.bool_) for name in ("stuck", "ended")))
+    parameters = {name.removeprefix("param_"): values for name, values in columns.items() if name.startswith("param_")}
+    return _Trainings(ends, columns["seed"], parameters)
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
     """Finds the parameters with one value throughout sweep A and another throughout sweep B. Pairing ignores these."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
-    for name in before.parameters.keys() & after.parameters.keys():
-        old, new = list(dict.fromkeys(before.parameters[name])), list(dict.fromkeys(after.parameters[name]))
+    for name, values in before.parameters.items():
+        old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
         if len(old) == len(new) == 1 and old != new:
             changed[name] = (old[0], new[0])
-    return {name: changed[name] for name in before.parameters if name in changed}
+    return changed
 
 
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the rows of sweep A and of sweep B that form P pairs, and the number of each pair's configuration, each
-    (P,)."""
+    """Returns the rows of A and of B that form P pairs, and the number of each pair's configuration, each (P,)."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # A parameter with the same value in all trainings of A and B is left out of the key: trainings do not differ in it.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
-    waiting: dict[tuple[Configuration, int], list[int]] = defaultdict(list)
-    for row, key in enumerate(_keys(after, names)):
+    in_a, in_b = (
+        list(zip(trainings.seed, *(trainings.parameters[name] for name in names), strict=True))
+        for trainings in (before, after)
+    )
+    waiting: dict[tuple[Scalar, ...], list[int]] = defaultdict(list)
+    for row, key in enumerate(in_b):
         waiting[key].append(row)
     pairs = []
-    numbers: dict[Configuration, int] = {}
-    for row, key in enumerate(_keys(before, names)):
+    numbers: dict[tuple[Scalar, ...], int] = {}
+    for row, key in enumerate(in_a):
         if waiting.get(key):
-            pairs.append((row, waiting[key].pop(0), numbers.setdefault(key[0], len(numbers))))
+            pairs.append((row, waiting[key].pop(0), numbers.setdefault(key[1:], len(numbers))))
     rows_a, rows_b, configuration = np.array(pairs, np.int64).reshape(-1, 3).T
     return rows_a, rows_b, configuration
 
 
-def _keys(trainings: _Trainings, names: Sequence[str]) -> list[tuple[Configuration, int]]:
-    columns = [trainings.parameters[name] for name in names]
-    values = list(zip(*columns, strict=True)) if columns else [()] * len(trainings.seed)
-    return list(zip(values, trainings.seed, strict=True))
-
-
 def _crossing(
-    names: Sequence[str],
-    specs: Sequence[Sweep],
-    before: _Trainings,
-    after: _Trainings,
-    changed: Mapping[str, object],
+    names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
 ) -> Crossing:
     """Sorts the trials of both sweeps into bins of the named parameters."""
-    axes, trials = [], [*before.ends.trial.tolist(), *after.ends.trial.tolist()]
+    axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
     for name in names:
-        for trainings in (before, after):
-            check_known("--by", name, trainings.parameters, "", "name a parameter that both sweeps have")
+        for side in sides:
+            check_known("--by", name, side.parameters, "", "name a parameter that both sweeps have")
         if name in changed:
             raise UserError(
                 "--by",
@@ -429,6 +396,6 @@ def _crossing(
                 expected="a parameter that varies within A and B",
                 fix="leave this parameter out of --by: A and B differ in it, so it is compared anyway",
             )
-        values = dict(zip(trials, [*before.parameters[name], *after.parameters[name]], strict=True))
-        axes.append(tuple(groups_by(specs, name, values)))
+        values = [value for side in sides for value in side.parameters[name]]
+        axes.append(tuple(groups_by(specs, name, dict(zip(trials, values, strict=True)))))
     return Crossing(tuple(names), tuple(axes), frozenset(trials))

@@ -41,8 +41,7 @@ class RateDifference(Record):
 
     Attributes:
         before, after: The rates in A and in B; with pairs, over the same pairs.
-        value: The difference; `None` if nothing was counted.
-        low, high: The 95% interval of the difference.
+        value, low, high: The difference and its 95% interval; `None` if nothing was counted.
         p: The p-value of McNemar's exact test, which assumes independent pairs; `None` without pairs.
     """
 
@@ -120,8 +119,7 @@ def paired_differences(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """Computes the difference between the rates of two sweeps without pairs. Each sweep is given as `(n, k)` of each
-    trial."""
+    """Computes the difference between the rates of two sweeps without pairs, from `(n, k)` of each trial."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -130,8 +128,7 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """Returns McNemar's exact p-value: the probability of a split at least this uneven if both directions of change
-    are equally likely."""
+    """Returns McNemar's exact p-value: of a split at least this uneven if both directions are equally likely."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
@@ -148,8 +145,8 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns the correlation over clusters between changes in both directions. It is cut at 0, because a positive
-    correlation would narrow the interval."""
+    """Returns the correlation over clusters of changes in both directions; a positive one would narrow the interval and
+    counts as 0."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0

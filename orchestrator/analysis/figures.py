@@ -42,15 +42,13 @@ Interval: TypeAlias = tuple[float, float, float]
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Applies the style of all figures, as a `with` block or a decorator. The user's own Matplotlib settings have no
-    effect in it."""
+    """Applies the style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
     with style.context("attnsweep.orchestrator.analysis.house", after_reset=True):
         yield
 
 
 def share_colours(outcome: str) -> str:
-    """Returns the name of the colour map for shares of an outcome. For the outcome `solved` it is green, because there
-    a large share is good."""
+    """Returns the name of the colour map for shares of an outcome: green for `solved`, because more is better there."""
     return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
@@ -60,8 +58,8 @@ def group_style(number: int) -> tuple[str, str, str]:
 
 
 def role_colour(role: str, roles: Sequence[str]) -> str:
-    """Returns the colour of an attention head's role, the same in every figure; a user's own roles get further colours
-    in turn."""
+    """Returns the colour of an attention head's role, the same in every figure; a user's own roles get others in
+    turn."""
     if role in ROLE_COLOURS:
         return ROLE_COLOURS[role]
     own = [own_role for own_role in roles if own_role not in ROLE_COLOURS]
@@ -69,8 +67,7 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
 
 
 def letters_on(colour: ColorType) -> str:
-    """Returns black or white, whichever contrasts more with a background colour: at least 4.58 by the formula of WCAG
-    2."""
+    """Returns black or white: the one with more contrast on a background, at least 4.58 by WCAG 2."""
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -78,20 +75,13 @@ def letters_on(colour: ColorType) -> str:
 
 
 def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | None = None, columns: int = 4) -> None:
-    """Puts a legend under all panels.
-
-    Args:
-        handles: The artists in the legend, by name.
-        title: The title of the legend.
-        columns: The most columns of the legend.
-    """
+    """Puts a legend of the artists, given by name, under all panels, in at most `columns` columns."""
     names = [figure_text(name.replace("_", " "), 60) for name in handles]
     figure.legend(handles.values(), names, loc="outside lower center", ncols=columns, title=title)
 
 
 def figure_text(text: object, most: int = 26) -> str:
-    """Shortens a text to one line that Matplotlib draws literally: not as a formula, and without characters that the
-    font lacks."""
+    """Shortens a text to one line that Matplotlib draws literally: no formula, no characters that the font lacks."""
     drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, most))
     return drawn.replace("$", r"\$")
 
@@ -102,14 +92,8 @@ def _drawable() -> frozenset[int]:
 
 
 def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
-    """Draws a point with its confidence interval.
-
-    Args:
-        at: The point's coordinate on the other axis.
-        interval: The estimate with its bounds.
-        along: The axis of the estimate.
-        look: Further arguments of `Axes.errorbar`.
-    """
+    """Draws a point with its confidence interval along one axis; `at` is the point's coordinate on the other axis.
+    `look` has further arguments of `Axes.errorbar`."""
     x, y = (interval[0], at) if along == "x" else (at, interval[0])
     panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
 
@@ -121,8 +105,7 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """Returns the distances from the estimate to the bounds of its interval, as `Axes.errorbar` takes them; none is
-    negative."""
+    """Returns the distances from an estimate to its bounds as `Axes.errorbar` takes them; none is negative."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]
 
@@ -143,7 +126,7 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Sets up the horizontal axis for training steps; logarithmic from the first probe on if early probes are close
+    """Makes the horizontal axis one of steps; logarithmic from the first probe on if early probes are close
     together."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
@@ -167,10 +150,8 @@ def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: fl
 
 
 def label_powers(axis: Axis) -> None:
-    """Labels the powers of ten at an axis's major ticks.
-
-    Matplotlib's own labels are formulas, which take more time than the rest of the figure.
-    """
+    """Labels the powers of ten at an axis's major ticks. Matplotlib's own labels are formulas, which take more time
+    than the rest of the figure."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -196,11 +177,9 @@ def bin_label(label: str) -> str:
 
 
 def title_panel(panel: Axes, title: str) -> None:
-    """Puts a title above a panel; call it when the panel's axes are complete.
-
-    The title's height is fixed where possible: to find one itself, Matplotlib measures all labels of the vertical axis
-    several times. It must do so where a power of ten may be written above the axis.
-    """
+    """Puts a title above a panel; call it when the panel's axes are complete."""
+    # Where no power of ten may be written above the axis, the title's height is fixed: to find the height itself,
+    # Matplotlib measures all labels of the vertical axis several times.
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 
@@ -236,12 +215,7 @@ def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]
 
 
 def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[Axes]]:
-    """Makes a figure of panels whose vertical axis is a share from 0 to 1, up to three panels in a row.
-
-    Args:
-        n: The number of panels.
-        label: The label of the vertical axes.
-    """
+    """Makes a figure of `n` panels, up to three in a row. Their vertical axes are shares from 0 to 1, named `label`."""
     columns = min(n, _MOST_COLUMNS)
     rows = math.ceil(n / columns)
     figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows + 0.3 * bool(title)))

@@ -49,13 +49,8 @@ _NONE: _Estimate = (None, None, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A grouping of trainings: by the bins of a parameter, or by layer.
-
-    Attributes:
-        name: The parameter's name, or `layer`.
-        labels: The labels of the bins.
-        place: (R,) the number of each training's bin.
-    """
+    """A grouping of trainings: by the bins of a parameter, or by layer. `place` (R,) is the number of each training's
+    bin."""
 
     name: str
     labels: tuple[str, ...]
@@ -64,13 +59,11 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class HazardRatio:
-    """The hazard of reaching the goal in one bin of a parameter, divided by the hazard in the reference bin.
+    """The hazard of reaching the goal in one bin of the parameter `name`, divided by the hazard in the reference bin.
 
     Attributes:
-        name: The parameter.
-        label: The bin.
-        reference: The reference bin.
-        n_trainings, n_came: The number of trainings in the bin, and of those that reached the goal.
+        label, reference: The labels of the bin and of the reference bin.
+        n_came: The number of trainings in the bin that reached the goal.
         ratio: 1 for the reference, 0 if no training of the bin reached the goal, `None` if it cannot be estimated.
         low, high: The 95% interval of the ratio; `None` where there is none.
     """
@@ -87,13 +80,8 @@ class HazardRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HazardRatios(DrawnAnswer):
-    """The hazard ratios of all bins of all parameters.
-
-    Attributes:
-        what: The outcome or the role.
-        ratios: One for each bin of each parameter.
-        note: Why some ratios could not be estimated; else empty.
-    """
+    """The hazard ratios of all bins of all parameters for one goal (`what`). `note` says why some ratios could not be
+    estimated; else it is empty."""
 
     what: str
     ratios: tuple[HazardRatio, ...]
@@ -111,45 +99,32 @@ class HazardRatios(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """Draws the hazard ratios with their intervals on a logarithmic axis. Bins without an estimate have no mark."""
-        from attnsweep.orchestrator.analysis.figures import (
-            BLUE,
-            GREY,
-            WIDTH,
-            draw_interval,
-            figure_text,
-            house_style,
-            new_figure,
-        )
+        from attnsweep.orchestrator.analysis import figures
 
-        with house_style():
-            figure, panel = new_figure(1.5 * WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")
-            panel.axvline(1, color=GREY, linewidth=0.8)
+        with figures.house_style():
+            figure, panel = figures.new_figure(1.5 * figures.WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")
+            panel.axvline(1, color=figures.GREY, linewidth=0.8)
             panel.set_xscale("log")
             for row, ratio in enumerate(self.ratios):
                 if ratio.label == ratio.reference:
-                    panel.plot(1, row, marker="D", color=GREY, markerfacecolor="white")
+                    panel.plot(1, row, marker="D", color=figures.GREY, markerfacecolor="white")
                 elif ratio.ratio is not None and ratio.low is not None and ratio.high is not None:
-                    draw_interval(panel, row, (ratio.ratio, ratio.low, ratio.high), "x", fmt="o", color=BLUE)
-            names = [f"{parameter_label(ratio.name)} {figure_text(ratio.label)}" for ratio in self.ratios]
+                    figures.draw_interval(
+                        panel, row, (ratio.ratio, ratio.low, ratio.high), "x", fmt="o", color=figures.BLUE
+                    )
+            names = [f"{parameter_label(ratio.name)} {figures.figure_text(ratio.label)}" for ratio in self.ratios]
             panel.set_yticks(range(len(names)), names)
             panel.set_ylim(len(names) - 0.5, -0.5)
             panel.set_xlabel("hazard ratio (95% interval)")
-            panel.set_title(figure_text(self.note or f"{self.what.replace('_', ' ')}: how much sooner", 60))
+            panel.set_title(figures.figure_text(self.note or f"{self.what.replace('_', ' ')}: how much sooner", 60))
         return figure
 
 
 def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
-    """Estimates the hazard ratio of every bin of every factor. Also returns a note, which says why some ratios cannot
-    be estimated.
-
-    Args:
-        factors: One factor, or two.
-
-    Raises:
-        UserError: Without a factor.
-    """
+    """Estimates the hazard ratio of every bin of one factor, or of two. Also returns a note, which says why some ratios
+    cannot be estimated. Raises a `UserError` without a factor."""
     if not factors:
         raise UserError(
             "by",
@@ -202,80 +177,70 @@ def _fit(
         return estimates, "no training reached it"
     if not terms:
         return estimates, "only one bin has trainings that reached it"
-    counts = _Counts.of(times.where(inside), [factor.place[inside] for factor in factors], once_per_trial)
-    fitted, note = _regression(counts, terms)
+    fitted, note = _regression(times.where(inside), [factor.place[inside] for factor in factors], terms, once_per_trial)
     return estimates | dict(zip(terms, fitted, strict=True)), note
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Counts:
-    """Weighted counts of trainings for each interval between steps: those at risk in it, and those that reached the
-    goal in it.
+def _regression(
+    times: OnsetTimes, places: Sequence[Ints], terms: Sequence[tuple[int, int]], once_per_trial: bool
+) -> tuple[list[_Estimate], str]:
+    """Fits the hazard model to weighted counts of trainings, one row for each trial in one combination of bins.
 
-    There is one row for each trial in one combination of bins.
-
-    Attributes:
-        trial: (U,) the trial.
-        places: (U, factors) the numbers of the bins.
-        at_risk, came: (U, J) the weighted numbers of trainings.
+    Args:
+        places: For each factor (R,) the number of each training's bin.
+        terms: The (number of the factor, number of the bin) of each ratio that is estimated.
     """
-
-    trial: Ints
-    places: Ints
-    at_risk: Floats
-    came: Floats
-
-    @classmethod
-    def of(cls, times: OnsetTimes, places: Sequence[Ints], once_per_trial: bool) -> "_Counts":
-        steps = np.sort(times.step[times.came])
-        last_J = np.unique(steps)
-        if len(last_J) > _MOST_INTERVALS:
-            last_J = np.unique(steps[np.linspace(0, len(steps) - 1, _MOST_INTERVALS + 1).astype(int)[1:]])
-        # A training that is censored inside an interval is not counted as at risk in that interval.
-        interval_R = np.searchsorted(last_J, times.step, side="left")
-        n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
-        keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
-        weight_R = weights_of_trainings(times.trial, once_per_trial=once_per_trial)
-        at_risk, came = (np.zeros((len(keys), len(last_J) + 1)) for _ in range(2))
-        np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
-        np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)
-        at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
-        # An interval in which all trainings at risk reach the goal has no information about hazard ratios, so it is
-        # dropped.
-        told_J = came.sum(axis=0) < at_risk.sum(axis=0)
-        return cls(keys[:, 0], keys[:, 1:], at_risk[:, told_J], came[:, told_J])
-
-
-def _regression(counts: _Counts, terms: Sequence[tuple[int, int]]) -> tuple[list[_Estimate], str]:
     import statsmodels.genmod.families as families
     from scipy import special
     from statsmodels.genmod.generalized_linear_model import GLM
 
     nothing: list[_Estimate] = [_NONE] * len(terms)
-    row, interval = np.nonzero(counts.at_risk)
-    n_clusters = len(np.unique(counts.trial))
+    keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
+    weight_R = weights_of_trainings(times.trial, once_per_trial=once_per_trial)
+    at_risk_UJ, came_UJ = _counts(times, weight_R, row_R.ravel(), len(keys))
+    row, interval = np.nonzero(at_risk_UJ)
+    n_clusters = len(np.unique(keys[:, 0]))
     if not len(row) or n_clusters <= len(terms) + 1:
         return nothing, "too few trials, or all come at once"
-    effects = np.column_stack([counts.places[row, at] == index for at, index in terms]).astype(np.float64)
+    effects = np.column_stack([keys[row, 1 + at] == index for at, index in terms]).astype(np.float64)
     present, renumbered = np.unique(interval, return_inverse=True)
     design = np.column_stack([np.eye(len(present))[renumbered], effects])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return nothing, "the bins cannot be told apart"
-    n, k = counts.at_risk[row, interval], counts.came[row, interval]
+    n, k = at_risk_UJ[row, interval], came_UJ[row, interval]
     model = GLM(np.column_stack([k, n - k]), design, family=families.Binomial(families.links.CLogLog()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            fitted = model.fit(cov_type="cluster", cov_kwds={"groups": counts.trial[row]})
+            fitted = model.fit(cov_type="cluster", cov_kwds={"groups": keys[row, 0]})
         except np.linalg.LinAlgError:
             return nothing, "the fit does not converge"
+    if not fitted.converged:
+        return nothing, "the fit does not converge"
     reach = float(special.stdtrit(n_clusters - len(terms), 0.975)) * np.asarray(fitted.bse)[-len(terms) :]
     logs = np.asarray(fitted.params)[-len(terms) :]
     fine = np.isfinite(reach) & (np.abs(logs) < _LARGEST)
-    if not fitted.converged:
-        return nothing, "the fit does not converge"
     estimates = [
         (float(np.exp(log)), float(np.exp(log - half)), float(np.exp(log + half))) if good else _NONE
         for log, half, good in zip(logs, reach, fine, strict=True)
     ]
     return estimates, "" if fine.all() else "a bin whose trainings all come at once has no ratio"
+
+
+def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tuple[Floats, Floats]:
+    """Counts the weighted trainings of each row and interval: those at risk in the interval, and those that reached the
+    goal in it, both (U, J)."""
+    steps = np.sort(times.step[times.came])
+    last_J = np.unique(steps)
+    if len(last_J) > _MOST_INTERVALS:
+        last_J = np.unique(steps[np.linspace(0, len(steps) - 1, _MOST_INTERVALS + 1).astype(int)[1:]])
+    # A training that is censored inside an interval is not counted as at risk in that interval.
+    interval_R = np.searchsorted(last_J, times.step, side="left")
+    n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
+    at_risk, came = (np.zeros((n_rows, len(last_J) + 1)) for _ in range(2))
+    np.add.at(at_risk, (row_R, np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
+    np.add.at(came, (row_R, np.minimum(interval_R, len(last_J))), weight_R * times.came)
+    at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
+    # An interval in which all trainings at risk reach the goal says nothing about hazard ratios, so it is dropped.
+    told_J = came.sum(axis=0) < at_risk.sum(axis=0)
+    return at_risk[:, told_J], came[:, told_J]

@@ -40,13 +40,8 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """How much one parameter decides whether a trial is among the best: PED-ANOVA's importance.
-
-    Attributes:
-        parameter: The parameter's name.
-        importance: PED-ANOVA's importance, not scaled to a sum of 1.
-        chance: The 95th percentile of the importance when the objective is shuffled over the trials.
-    """
+    """How much one parameter decides whether a trial is among the best: PED-ANOVA's importance, not scaled to a sum of
+    1, and the 95th percentile of the importance when the objective is shuffled over the trials (`chance`)."""
 
     parameter: str
     importance: float
@@ -59,11 +54,9 @@ class Importance(DrawnAnswer):
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.
-        n_trials: The number of trials that count.
         n_best: The number of best trials: a tenth of all, at least 5, and all that tie with the last of these. If that
             would be all trials, the best are those better than the worst.
-        parameters: The most important parameter first; empty if no importance can be computed.
-        note: Why no importance can be computed; else empty.
+        parameters: The most important parameter first; empty if no importance can be computed, and `note` says why.
     """
 
     objective: str
@@ -81,43 +74,27 @@ class Importance(DrawnAnswer):
         return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
-        """Draws a bar per parameter, with a mark at the importance that 5% of random shuffles of the objective
-        exceed."""
-        from attnsweep.orchestrator.analysis.figures import (
-            BLUE,
-            VERMILION,
-            WIDTH,
-            house_style,
-            legend_below,
-            new_figure,
-        )
+        """Draws a bar per parameter, with a mark at the importance that 5% of random shuffles exceed."""
+        from attnsweep.orchestrator.analysis import figures
 
         rows = range(len(self.parameters))
-        with house_style():
-            figure, panel = new_figure(1.3 * WIDTH, 1.4 + 0.35 * max(len(rows), 1), grid="x")
-            panel.barh(rows, [parameter.importance for parameter in self.parameters], color=BLUE, height=0.6)
+        with figures.house_style():
+            figure, panel = figures.new_figure(1.3 * figures.WIDTH, 1.4 + 0.35 * max(len(rows), 1), grid="x")
+            panel.barh(rows, [parameter.importance for parameter in self.parameters], color=figures.BLUE, height=0.6)
             chance = [parameter.chance for parameter in self.parameters]
-            marks = panel.plot(chance, rows, linestyle="none", marker="|", markersize=14, color=VERMILION)
+            marks = panel.plot(chance, rows, linestyle="none", marker="|", markersize=14, color=figures.VERMILION)
             panel.set_yticks(rows, [parameter_label(parameter.parameter) for parameter in self.parameters])
             panel.invert_yaxis()
             panel.set_xlabel("PED-ANOVA importance (Pearson divergence)")
             panel.set_title(self.note or f"{self.objective}: {self.n_best:,} best of {self.n_trials:,} trials")
             if self.parameters:
-                legend_below(figure, {"reached by 5% of shuffles": marks[0]})
+                figures.legend_below(figure, {"reached by 5% of shuffles": marks[0]})
         return figure
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | None = None) -> Importance:
-    """Computes how important each swept parameter is for an objective of the sweep. Needs only the ledger.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-        name: The name of the objective; by default the first.
-
-    Raises:
-        UserError: If the sweep has no objective of this name.
-    """
+    """Computes how important each swept parameter is for an objective of the sweep, by default the first. Raises a
+    `UserError` if the sweep has no objective of this name."""
     named = {objective.label: objective for objective in spec.objectives}
     if name is not None:
         check_known("objective", name, list(named), "none", "see docs/sampling.md")
@@ -164,17 +141,11 @@ def _evaluate(
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
-    study.add_trials(
-        [
-            optuna.trial.create_trial(
-                params={name: trial[name] for name in space}, distributions=dict(space), value=float(value)
-            )
-            for trial, space, value in zip(drawn, spaces, values, strict=True)
-        ]
-    )
+    for trial, space, value in zip(drawn, spaces, values, strict=True):
+        params = {name: trial[name] for name in space}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), value=float(value)))
     with warnings.catch_warnings():
-        # Optuna leaves out a branch of a conditional parameter that has a single trial, and warns about it. The warning
-        # is suppressed.
+        # Optuna warns when it leaves out a branch of a conditional parameter because the branch has a single trial.
         warnings.simplefilter("ignore")
         return PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
 

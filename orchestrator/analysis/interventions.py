@@ -14,7 +14,7 @@ of the sweep, over which pairs are pooled, and are not adjusted for the number o
 Source: Holt & Prentice 1974, Biometrika 61 (paired times); Clopper & Pearson 1934. Axes: R training, N pair.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import TypeAlias
 
@@ -36,9 +36,8 @@ from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, layer
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, param_column
 from attnsweep.workloads.interventions import INTERVENTION
 
-_SOLVED = "solved"
-_Pairs: TypeAlias = dict[str, list[tuple[tuple[int, int], tuple[int, int]]]]
-"""The pairs of each intervention: (trial, replicate) of the training with it, and of the training without."""
+_Place: TypeAlias = tuple[int, int]
+"""The trial and the replicate of a training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class InterventionRatio:
     Attributes:
         what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
             layer.
-        intervention: The text of the intervention.
         n_pairs: Pairs for which it is known of both trainings when they reached the goal or ended.
         n_with, n_without: Trainings of these pairs that reached the goal, with the intervention and without.
         median_with, median_without: The step by which half of these have reached it; `None` if there are none.
@@ -98,17 +96,14 @@ class InterventionRatios(Answer):
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without.
-
-    Goals are the outcome `solved` and the reference levels of the loss, events and roles that a training of a pair
-    reached. The result has no ratios if the ledger has no pairs.
-    """
+    """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without. Goals
+    that no training of a pair reached are left out; without pairs there are no ratios."""
     pairs = _read_pairs(connection)
-    ratios = [
-        paired_ratio(what, intervention, *(_at(side, trainings, step, came) for side in zip(*places, strict=True)))
-        for what, trainings, step, came in (_reached(connection, workload) if pairs else ())
-        for intervention, places in pairs.items()
-    ]
+    ratios = []
+    for what, ends in _reached(connection, workload) if pairs else ():
+        for intervention, places in pairs.items():
+            rows = [[ends.get(place, (0, 0, 0)) for place in side] for side in zip(*places, strict=True)]
+            ratios.append(paired_ratio(what, intervention, *(np.array(side, np.int64) for side in rows)))
     reached = {ratio.what for ratio in ratios if ratio.n_with + ratio.n_without}
     return InterventionRatios(tuple(ratio for ratio in ratios if ratio.what in reached))
 
@@ -146,7 +141,8 @@ def _median(steps: NDArray[np.int64]) -> int | None:
     return int(np.quantile(steps, 0.5, method="inverted_cdf")) if steps.size else None
 
 
-def _read_pairs(connection: duckdb.DuckDBPyConnection) -> _Pairs:
+def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_Place, _Place]]]:
+    """Returns the pairs of each intervention: the training with the intervention, and the one without."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     own = param_column(INTERVENTION)
     if f"param_{INTERVENTION}" not in columns:
@@ -157,37 +153,29 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> _Pairs:
         f"select a.{own}, a.trial, a.replicate, b.trial, b.replicate from trainings a join trainings b on {same}"
         f" where a.{own} is not null and b.{own} is null order by all"
     ).fetchall()
-    pairs: _Pairs = {}
+    pairs: dict[str, list[tuple[_Place, _Place]]] = {}
     for intervention, *places in rows:
         pairs.setdefault(intervention, []).append(((places[0], places[1]), (places[2], places[3])))
     return pairs
 
 
-_Reached: TypeAlias = tuple[str, Sequence[tuple[int, int]], NDArray[np.int64], NDArray[np.bool_]]
-"""A goal, and of each training: (trial, replicate), the step, and whether the goal was reached at this step."""
-
-
-def _reached(connection: duckdb.DuckDBPyConnection, workload: str) -> Iterator[_Reached]:
+def _reached(
+    connection: duckdb.DuckDBPyConnection, workload: str
+) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
+    """Yields each goal with the end of each training: 1 (the end is known), the step, and whether the goal was reached
+    at this step."""
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()
-    times = {_SOLVED: outcome_onsets(connection, _SOLVED)}
+    times = {"solved": outcome_onsets(connection, "solved")}
     times |= {f"loss below {level}": level_times(connection, level) for level in level_names(connection)}
     times |= {event: event_times(connection, event) for event in event_names(connection)}
-    for what, onsets in times.items():
-        yield what, judged, onsets.step, onsets.came
+    reached = [(what, judged, onsets.step, onsets.came) for what, onsets in times.items()]
     titles = layer_names_of(workload)
     for history in role_histories(connection):
+        what = f"{history.role}, {layer_title(titles, history.layer)}"
         places = list(zip(history.trial.tolist(), history.replicate.tolist(), strict=True))
-        yield f"{history.role}, {layer_title(titles, history.layer)}", places, history.step, history.emerged
-
-
-def _at(
-    places: Sequence[tuple[int, int]],
-    trainings: Sequence[tuple[int, int]],
-    step: NDArray[np.int64],
-    came: NDArray[np.bool_],
-) -> NDArray[np.int64]:
-    """Looks up the trainings at `places`. Returns (N, 3): is the end known, the step, was the goal reached there."""
-    row = {place: (1, onset, has) for place, onset, has in zip(trainings, step.tolist(), came.tolist(), strict=True)}
-    return np.array([row.get(place, (0, 0, 0)) for place in places], np.int64)
+        reached.append((what, places, history.step, history.emerged))
+    for what, places, steps, came in reached:
+        ends = [(1, step, has_come) for step, has_come in zip(steps.tolist(), came.tolist(), strict=True)]
+        yield what, dict(zip(places, ends, strict=True))

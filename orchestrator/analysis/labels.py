@@ -51,22 +51,15 @@ def value_label(value: object) -> str:
 
 
 def outcome_order(outcome: str) -> tuple[bool, int, str]:
-    """Returns the sort key of an outcome: shipped outcomes come first, then a workload's own by name, then those that
-    no workload declares."""
+    """Returns the sort key of an outcome: shipped outcomes, then others by name, then failed and pruned."""
     known = list(OUTCOMES)
     return (outcome in UNJUDGED_OUTCOMES, known.index(outcome) if outcome in known else len(known), outcome)
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Raises a `UserError` if the given name is not among the known names.
-
-    Args:
-        subject: What the name stands for, such as `outcome`.
-        given: The name.
-        known: The names that are accepted.
-        if_none: The `expected` text of the error if `known` is empty.
-        otherwise: The advice if no known name is similar.
-    """
+    """Raises a `UserError` if the given name is not among the known names. The error says what the name stands for
+    (`subject`, such as `outcome`), what is expected if no name is known (`if_none`), and the advice if no known name is
+    similar (`otherwise`)."""
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else if_none
         raise UserError(subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise=otherwise))

@@ -85,12 +85,8 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The quartiles of the loss at each step, over the trainings with one outcome.
-
-    Attributes:
-        outcome: The outcome.
-        points: The quartiles at steps where at least half of the trainings have a finite loss.
-    """
+    """The quartiles of the loss at each step, over the trainings with one outcome, where at least half of these have a
+    finite loss."""
 
     outcome: str
     points: tuple[CurveQuartiles, ...]
@@ -123,7 +119,7 @@ def quartile_curves(
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
         where: Which trainings count: an SQL condition on `trainings`.
-        trainings: The table to read in place of `trainings`, with the columns trial, replicate, training_id, outcome,
+        trainings: A table in place of `trainings` with the columns trial, replicate, training_id, outcome,
             diverged_step and the group.
         metric: The metric in `curves` that is the loss.
     """
@@ -150,15 +146,9 @@ def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[Learnin
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The loss quartiles of trainings with one outcome. Trainings whose loss was still falling at their end are
-    separate from the others.
-
-    Attributes:
-        outcome: The outcome.
-        motion: `moving`, `still`, or empty if neither is known: the training diverged, failed or was pruned.
-        n_trainings: The number of these trainings.
-        points: The quartiles at steps where at least half of these trainings have a finite loss.
-    """
+    """The loss quartiles of trainings with one outcome. Trainings whose loss was still falling at their end (`moving`)
+    are separate from the others (`still`); the motion is empty if it is unknown: the training diverged, failed or was
+    pruned."""
 
     outcome: str
     motion: str
@@ -167,11 +157,8 @@ class MotionCurve:
 
 
 def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the temporary table `endings`: each training's outcome, its motion (whether its loss was still falling),
-    and both as `outcome/motion`.
-
-    Idempotent.
-    """
+    """Creates the temporary table `endings`, if it does not exist: each training's outcome, its motion (whether its
+    loss was still falling), and both as `outcome/motion`."""
     connection.execute(_ENDINGS)
 
 

@@ -91,11 +91,10 @@ class _Place:
 
 
 def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats) -> Floats:
-    """Returns the covariance of the P coefficients, (P, P), clustered by trial. Use it with Student's t and T - P
-    degrees of freedom for T trials.
+    """Returns the covariance of the P coefficients, (P, P), clustered by trial, for a regression that converged. Use it
+    with Student's t and T - P degrees of freedom for T trials.
 
     Args:
-        fitted: The regression of k of n on the design; it must have converged.
         design: (T, P) the terms, one row for each trial.
         n, k: (T,) the counts that were fitted.
     """

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -36,20 +34,14 @@ _MUST_AGREE = ("replicates", "objective", "constraints", "sampler", "pruner", "c
 
 
 def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
-    """Copies the rows of several finished sweeps into a new directory. The sweeps themselves are not changed.
+    """Copies the rows of several finished sweeps (at least two) into a new directory `out`. The sweeps themselves are
+    not changed.
 
     Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` names the sweep of
     a row. The space has the parameters that vary in any of the sweeps, or between them.
 
     All readers refuse the directory until its `course.json` says that it is finished, which is written last. If a merge
     was interrupted, the same call starts it anew.
-
-    Args:
-        out: The new directory.
-        where: The sweeps, at least two.
-
-    Returns:
-        The merged directory.
 
     Raises:
         UserError: If the sweeps are of different workloads, not finished or themselves merged, if a trial's number is
@@ -103,11 +95,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
 
 
 def _begun(out: PlaceName) -> SweepDirectory | None:
-    """Returns the unfinished merge in this directory; `None` if the directory is new.
-
-    Raises:
-        UserError: If the directory holds anything else.
-    """
+    """Returns the unfinished merge in this directory; `None` if the directory is new. Raises a `UserError` if the
+    directory holds anything else."""
     try:
         SweepDirectory.open(out)
     except CutShortError:
@@ -218,37 +207,27 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
         # A sweep without rows has no Parquet files, and a sweep of models without attention heads has none of the table
         # `heads`.
         parts = [
-            _Part(sweep.place, snapshot, number * TRIALS_APART)
+            (sweep.place, snapshot, number * TRIALS_APART)
             for number, (sweep, snapshot) in enumerate(zip(sources, snapshots, strict=True))
             if snapshot.files.get(table)
         ]
         if parts:
-            schema = pa.unify_schemas([part.snapshot.dataset(table).schema for part in parts])
+            schema = pa.unify_schemas([snapshot.dataset(table).schema for _, snapshot, _ in parts])
             contents[table] = schema, _rows(parts, table, schema)
     directory.place.make_folders([*contents] or ["trainings"])
     if contents:
         publish(directory.place, "sweeps", contents, Stamp(spec_sha256=directory.spec_sha256))
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The rows of one merged sweep, and the number that its trial 0 gets in the merged directory."""
+def _rows(parts: Sequence[tuple[Place, Snapshot, int]], table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of all sweeps with the columns of `schema`; columns that a sweep lacks are null.
 
-    place: Place
-    snapshot: Snapshot
-    first_trial: int
-
-
-def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for part in parts:
-        fit = partial(_fitted, schema=schema, first_trial=part.first_trial)
-        yield from map(fit, sorted_batches(part.place, part.snapshot, table))
-
-
-def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
-    """Returns the sweep's rows with their new trial numbers and the columns of all merged sweeps; columns that the
-    sweep lacks are null."""
-    columns = {name: rows[name] for name in rows.schema.names}
-    columns["trial"] = pc.add_checked(columns["trial"], pa.scalar(first_trial, pa.int32()))
-    arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    Args:
+        parts: Of each sweep the place, the snapshot, and the number that its trial 0 gets.
+    """
+    for place, snapshot, first_trial in parts:
+        for rows in sorted_batches(place, snapshot, table):
+            columns = {name: rows[name] for name in rows.schema.names}
+            columns["trial"] = pc.add_checked(columns["trial"], pa.scalar(first_trial, pa.int32()))
+            arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)

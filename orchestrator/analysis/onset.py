@@ -1,7 +1,7 @@
 """When trainings reach an outcome, a role or an event ("the goal"): curves of the share by step. Axes: R training."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
@@ -17,23 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HALF = 0.5
-_ENDS: tuple[Callable[[CurvePoint], float], ...] = (
-    lambda point: point.share,
-    lambda point: point.high,
-    lambda point: point.low,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
     """The step by which half of all trainings of a group have reached the goal, read off the group's Kaplan-Meier
-    curve.
-
-    Attributes:
-        step: The first step at which the curve is at least 1/2; `None` if the curve stays below.
-        low, high: The 95% interval: the first steps at which the upper and the lower end of the band are at least 1/2;
-            `None` if that end stays below, so that the interval is open.
-    """
+    curve: the first step at which the curve is at least 1/2. For the 95% interval, `low` and `high` are the first steps
+    at which the upper and the lower end of the band are at least 1/2. A step is `None` where its curve stays below."""
 
     step: int | None
     low: int | None
@@ -45,11 +35,8 @@ class OnsetCurve:
     """The share of a group's trainings that have reached the goal (an outcome, role or event), by step.
 
     Attributes:
-        label: The group's label.
         labels: The labels of the group's bins, one for each parameter.
-        n_trials, n_trainings: The numbers of trials and trainings in the group.
-        n_came: The number of trainings of the group that reached the goal.
-        median_step: The step by which half of these `n_came` trainings have reached the goal
+        n_came, median_step: The number of trainings that reached the goal, and the step by which half of these had
             (`OnsetTimes.median_step`); `None` if there are none.
         half: The step by which half of all the group's trainings have reached the goal.
         curve: The Kaplan-Meier estimate, up to 64 points.
@@ -67,10 +54,9 @@ class OnsetCurve:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset(DrawnAnswer):
-    """When trainings reach the goal (an outcome, a role or an event), by group.
+    """When trainings reach the goal `what` (an outcome, a role or an event), by group.
 
     Attributes:
-        what: The outcome, the role or the event.
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
             trials.
         curves: One for each group that has trainings.
@@ -91,17 +77,14 @@ class Onset(DrawnAnswer):
         return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
 
     def hazard_ratios(self) -> HazardRatios:
-        """Estimates how much sooner the trainings in each bin reach the goal than those in a reference bin.
-
-        Raises:
-            UserError: Without a parameter in `by`.
-        """
+        """Estimates how much sooner the trainings in each bin reach the goal than those in a reference bin. Raises a
+        `UserError` without a parameter in `by`."""
         ratios_and_note = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
         return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
-        """Returns one row per group: its numbers of trials and trainings, and the step by which half of the trainings
-        reached the goal, with interval."""
+        """Returns one row per group: its counts, and the step by which half of its trainings reached the goal, with
+        interval."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
         rows = [
             (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
@@ -114,10 +97,7 @@ class Onset(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per group and step: the `share` that has reached the goal, with its pointwise 95% interval
-        `low` to `high`.
-
-        If there are two parameters, `param_<name>` holds the label of the group's bin of each.
-        """
+        `low` to `high`. If there are two parameters, `param_<name>` holds the label of the group's bin of each."""
         crossed = self._factors if len(self._factors) > 1 else ()
         columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
         columns |= {"step": int, "share": float, "low": float, "high": float}
@@ -135,50 +115,31 @@ class Onset(DrawnAnswer):
 
 def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
     """Draws the share of trainings that have reached the goal, by step: one line per curve with its pointwise 95% band.
+    `legend` is the title of the legend."""
+    from attnsweep.orchestrator.analysis import figures
 
-    Args:
-        legend: The title of the legend.
-    """
-    from attnsweep.orchestrator.analysis.figures import (
-        HEIGHT,
-        WIDTH,
-        figure_text,
-        group_style,
-        house_style,
-        legend_below,
-        new_figure,
-        scale_shares,
-        scale_steps,
-    )
-
-    with house_style():
-        figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(curves))
+    with figures.house_style():
+        figure, panel = figures.new_figure(1.3 * figures.WIDTH, figures.HEIGHT + 0.15 * len(curves))
         for number, curve in enumerate(curves):
-            colour, dashes, _ = group_style(number)
-            steps = [point.step for point in curve.curve]
-            low, high = [point.low for point in curve.curve], [point.high for point in curve.curve]
+            colour, dashes, _ = figures.group_style(number)
+            steps, shares, low, high = np.reshape([astuple(point) for point in curve.curve], (-1, 4)).T
             panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
             label = f"{curve.label} ({curve.n_trainings:,} trainings, {curve.n_trials:,} trials)"
-            shares = [point.share for point in curve.curve]
             panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
         panel.set_xlabel("optimizer steps")
-        panel.set_title(f"{figure_text(title)}: 95% bands")
-        scale_shares(panel, "share that has reached it")
+        panel.set_title(f"{figures.figure_text(title)}: 95% bands")
+        figures.scale_shares(panel, "share that has reached it")
         if curves:
-            scale_steps(panel, sorted({point.step for curve in curves for point in curve.curve}))
-            legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, legend or None, 1)
+            figures.scale_steps(panel, sorted({point.step for curve in curves for point in curve.curve}))
+            figures.legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, legend or None, 1)
     return figure
 
 
 def onset_by(
     what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
 ) -> Onset:
-    """Estimates for each group of trials the share of trainings that have reached the goal, by step.
-
-    Args:
-        what: The outcome, the role or the event.
-        note: What a reader must know to judge the curves.
-    """
+    """Estimates for each group of trials the share of trainings that have reached the goal (`what`), by step. The note
+    says what a reader must know to judge the curves."""
     factors = factors_of(times, crossing)
     return Onset(what, crossing.by, onset_curves(times, factors, once_per_trial), note, times, factors, once_per_trial)
 
@@ -194,8 +155,7 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates an onset curve for each combination of bins that has trainings; the bins of the last factor vary
-    fastest."""
+    """Estimates a curve for each combination of bins that has trainings; the last factor's bins vary fastest."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)
@@ -209,7 +169,9 @@ def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: b
 
 def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> OnsetCurve:
     curve = times.curve(once_per_trial=once_per_trial)
-    ends = (next((point.step for point in curve if end(point) >= _HALF), None) for end in _ENDS)
+    ends = (
+        next((point.step for point in curve if getattr(point, end) >= _HALF), None) for end in ("share", "high", "low")
+    )
     return OnsetCurve(
         " × ".join(labels) or "all",
         labels,

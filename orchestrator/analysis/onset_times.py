@@ -58,16 +58,7 @@ def share_by_step(
     step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
 ) -> tuple[CurvePoint, ...]:
     """Computes the Kaplan-Meier estimate of the share that has reached the goal, at up to 64 steps from 0 to the last
-    step of any training.
-
-    Args:
-        step: (R,) the step at which the training reached the event, or was censored.
-        came: (R,) whether the training reached the event; false means censored.
-        trial: (R,) the training's trial.
-
-    Returns:
-        The points; none without trainings.
-    """
+    step of any training; no points without trainings. The first arguments are those of `OnsetTimes`."""
     if len(step) == 0:
         return ()
     times_T = np.union1d(step, [0])
@@ -103,16 +94,12 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns how many independent trainings would give an estimate of this variance, and a lower bound of that number.
-
-    The least is one training per trial, reduced for censoring.
+    """Returns how many independent trainings would give an estimate of this variance, and a lower bound of that number:
+    one training per trial, reduced for censoring.
 
     Args:
-        share: The estimate.
-        spread: Greenwood's variance.
-        spread_of_trials: Greenwood's variance with the trainings of a trial summed first.
+        spread, spread_of_trials: Greenwood's variance, and the same with the trainings of a trial summed first.
         n_informed: The number of trainings to use if the share is 0 or 1, where the variance is 0.
-        n_trainings, n_trials: The numbers of all trainings and trials.
     """
     binomial = share * (1.0 - share)
     if n_trials == 1 or spread == 0:
@@ -128,12 +115,11 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each training reached an outcome, a role or an event ("the goal"), or at which it was censored.
+    """The step at which each of R trainings reached an outcome, a role or an event ("the goal"), or was censored.
 
     Attributes:
-        trial: (R,) the training's trial.
-        step: (R,) the step at which the training reached the goal, or was censored.
-        came: (R,) whether the training reached the goal; false means censored.
+        trial, step: (R,) the training's trial, and the step.
+        came: (R,) whether the training reached the goal at the step; false means censored.
     """
 
     trial: NDArray[np.int64]
@@ -151,11 +137,9 @@ class OnsetTimes:
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of those trainings that reach the goal have reached it; `None` if no training does.
-
-        Only the steps of the sweep count. Like the curve, it takes into account that censored trainings might have
-        reached the goal later.
-        """
+        """The step by which half of those trainings that reach the goal within the steps of the sweep have reached it;
+        `None` if no training does. Like the curve, it takes into account that censored trainings might have reached the
+        goal later."""
         times_T, came_T = np.unique(self.step[self.came], return_counts=True)
         if len(times_T) == 0:
             return None
@@ -186,12 +170,10 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads the step at which an event first held in each training. Which trainings are left out, and which are
-    censored, is as in `outcome_onsets`.
+    """Reads the step at which an event (one of `event_names`) first held in each training. Which trainings are left
+    out, and which are censored, is as in `outcome_onsets`.
 
     Args:
-        connection: From `Ledger.connect`.
-        event: One of `event_names`.
         after: Another event. If given, steps count from where this other event first held, trainings in which it never
             held are left out, and an `event` that held before it, or at the same probe, has step 0.
     """
@@ -205,13 +187,8 @@ def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
-    """Finds the first probe of each training whose `eval_loss` is more than 1% below a reference level. Which trainings
-    are left out, and which are censored, is as in `outcome_onsets`.
-
-    Args:
-        connection: From `Ledger.connect`.
-        level: One of `level_names`.
-    """
+    """Finds the first probe of each training whose `eval_loss` is more than 1% below a reference level (one of
+    `level_names`). Which trainings are left out, and which are censored, is as in `outcome_onsets`."""
     trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
     return _read_times(connection, "below.step is not null", "below.step", trainings=trainings)
 
@@ -225,12 +202,8 @@ def _read_times(
     connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
 ) -> OnsetTimes:
     """Reads when judged trainings reached a goal; a training that ended for good without it counts up to the last step.
-
-    Args:
-        came, reached, start: SQL expressions: whether a training reached the goal, at which step, and where steps
-            count from.
-        trainings: The table in SQL.
-    """
+    `came`, `reached` and `start` are SQL expressions: whether a training reached the goal, at which step, and where
+    steps count from."""
     query = _TIMES.format(came=came, reached=reached, start=start, trainings=trainings, judged=IS_JUDGED)
     rows = connection.execute(query).fetchnumpy()
     came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))

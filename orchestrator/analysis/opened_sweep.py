@@ -64,11 +64,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class SweepData:
-    """A sweep's tables, and answers computed from them. Each answer uses all rows committed so far.
-
-    Attributes:
-        directories: The directories of the sweeps.
-    """
+    """The tables of the sweeps in `directories`, and answers computed from them. Each answer uses all rows committed so
+    far."""
 
     directories: tuple[SweepDirectory, ...]
     _ledgers: tuple[Ledger, ...] = field(compare=False)
@@ -148,11 +145,8 @@ class SweepData:
         return self.sql("from trials", format)
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:
-        """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`.
-
-        Raises:
-            UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
-        """
+        """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`. Raises a `UserError` if DuckDB
+        refuses the query, the query has no result, or the format's library is missing."""
         # The query runs in its own DuckDB database, because an error inside DuckDB makes a database unusable for later
         # queries.
         with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
@@ -162,15 +156,13 @@ class SweepData:
         self, by: str | Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
     ) -> StuckRates:
         """Computes the stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
+        Raises a `UserError` for an unknown parameter, outcome or detail.
 
         Args:
             by: A parameter or several; default those that a sweep varies, or in which the sweeps differ. With exactly
                 two, the answer also has the rate in each cell of the two.
             outcome: An outcome such as `degenerate_zero`; `stuck` for all those that count as stuck.
             detail: An `outcome_detail` such as `mean`; default any.
-
-        Raises:
-            UserError: For an unknown parameter, outcome or detail.
         """
         by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
@@ -183,14 +175,8 @@ class SweepData:
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
-        """Computes the rate of each outcome, with its interval.
-
-        Args:
-            by: A parameter whose bins are the groups, or two whose cells are; default one group of all trials.
-
-        Raises:
-            UserError: For an unknown parameter, or more than two.
-        """
+        """Computes the rate of each outcome, with its interval, in each bin of the parameter `by`, or in each cell of
+        two; by default in one group of all trials. Raises a `UserError` for an unknown parameter, or more than two."""
         with self.reading() as connection:
             names = names_of(by)
             crossing = read_crossing(connection, self._specs, names, cell_bins if len(names) > 1 else fine_bins)
@@ -198,28 +184,19 @@ class SweepData:
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
         """Fits the probability that a training ends stuck, or with one outcome, as a surface over two parameters.
+        Raises a `UserError` for an unknown parameter, one without numbers, or an unknown outcome or detail.
 
         Args:
             x, y: Names of parameters whose values are numbers. Trials where one is null are left out.
             outcome, detail: As for `stuck_rates`.
-
-        Raises:
-            UserError: For an unknown parameter, one without numbers, or an unknown outcome or detail.
         """
         with self.reading() as connection:
             return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
 
     def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
-        """Computes a rate in the cells of two parameters, and tests whether the effect of one parameter depends on the
-        other.
-
-        Args:
-            a, b: Two parameters.
-            outcome, detail: As for `stuck_rates`.
-
-        Raises:
-            UserError: For an unknown parameter, outcome or detail.
-        """
+        """Computes a rate in the cells of the parameters `a` and `b`, and tests whether the effect of one parameter
+        depends on the other. Outcome and detail are as for `stuck_rates`. Raises a `UserError` for an unknown
+        parameter, outcome or detail."""
         first, second = names_of([a, b])
         with self.reading() as connection:
             ending = read_ending(connection, outcome, detail)
@@ -228,22 +205,16 @@ class SweepData:
     def interactions(
         self, parameters: Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
     ) -> Interactions:
-        """Tests all pairs of parameters for interaction, with p-values adjusted for the number of pairs.
-
-        Args:
-            parameters: The parameters; default those that a sweep varies, or in which the sweeps differ.
-            outcome, detail: As for `stuck_rates`.
-
-        Raises:
-            UserError: For an unknown parameter, outcome or detail.
-        """
+        """Tests all pairs of parameters for interaction, with p-values adjusted for the number of pairs. By default the
+        parameters are those that a sweep varies, or in which the sweeps differ; outcome and detail are as for
+        `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail."""
         with self.reading() as connection:
             names = self.differing(connection) if parameters is None else list(parameters)
             return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
         """Computes the share of trainings in which a role of attention heads has emerged, by step. Failed and diverged
-        trainings are left out.
+        trainings are left out. Raises a `UserError` for an unknown role or parameter, or more than two parameters.
 
         A role emerges at the first probe at which some head of the layer has it, if one has it at the next probe too.
 
@@ -251,39 +222,27 @@ class SweepData:
             role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.
             by: A parameter whose bins are the groups, or two; `layer` may be one of them. Default one group.
             layer: The number of a layer; default any layer.
-
-        Raises:
-            UserError: For an unknown role or parameter, or more than two parameters.
         """
         with self.reading() as connection:
             return read_emergence(connection, self._specs, role, names_of(by), layer)
 
     def onset(self, outcome: str, by: str | Sequence[str] | None = None) -> Onset:
-        """Computes the share of trainings that have an outcome and keep it, by step. Failed trainings are left out.
-
-        Args:
-            outcome: The outcome, such as `solved`.
-            by: A parameter whose bins are the groups, or two; default one group of all trials.
-
-        Raises:
-            UserError: For an unknown outcome or parameter, or more than two parameters.
-        """
+        """Computes the share of trainings that have an outcome, such as `solved`, and keep it, by step; the groups are
+        the bins of the parameter `by`, or of two, by default one group of all trials. Failed trainings are left out.
+        Raises a `UserError` for an unknown outcome or parameter, or more than two parameters."""
         with self.reading() as connection:
             check_known("outcome", outcome, outcomes_of(connection), "", "see docs/outcomes.md")
             return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> Onset:
         """Computes the share of trainings in which an event has held, by step. Failed and pruned trainings are left
-        out.
+        out. Raises a `UserError` for an unknown event or parameter, or more than two parameters.
 
         Args:
             event: The event's name.
             by: A parameter whose bins are the groups, or two; default one group of all trials.
             after: Another event, from which the steps count: the delay between the two, over the trainings in which
                 this other event held. If `event` held before it, or at the same probe, the delay is 0.
-
-        Raises:
-            UserError: For an unknown event or parameter, or more than two parameters.
         """
         with self.reading() as connection:
             for name in (event,) if after is None else (event, after):
@@ -294,13 +253,8 @@ class SweepData:
 
     def importance(self, objective: str | None = None) -> Importance:
         """Estimates which parameters decide whether a trial is among the best by the sweep's objective, by PED-ANOVA.
-
-        Args:
-            objective: The name of one of several objectives, such as `rate of solved`; by default the first.
-
-        Raises:
-            UserError: For several sweeps, whose trials were drawn from different spaces, or an unknown objective.
-        """
+        Of several objectives, name one, such as `rate of solved`; the default is the first. Raises a `UserError` for
+        several sweeps, whose trials were drawn from different spaces, or an unknown objective."""
         if len(self.directories) > 1:
             raise UserError(
                 "importance",
@@ -312,14 +266,9 @@ class SweepData:
             return importance(connection, self.directories[0].spec, objective)
 
     def interventions(self) -> InterventionRatios:
-        """Estimates how much sooner or later trainings reach outcomes, events and roles with an intervention than
-        without it.
-
-        Computed from pairs of trainings with the same seed: see docs/interventions.md.
-
-        Raises:
-            UserError: If no two trainings are a pair.
-        """
+        """Estimates how much sooner trainings reach outcomes, events and roles with an intervention than without it,
+        from pairs of trainings with the same seed: see docs/interventions.md. Raises a `UserError` if no two trainings
+        are a pair."""
         with self.reading() as connection:
             ratios = read_interventions(connection, self._specs[0].workload)
         if not ratios.ratios:
@@ -363,8 +312,7 @@ class SweepData:
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Names the parameters that a sweep varies, or in which the opened sweeps differ. `connection` comes from
-        `reading`."""
+        """Names the parameters that a sweep varies, or in which the opened sweeps differ."""
         varied = dict.fromkeys(name for sweep in self.directories for name in swept_names(sweep.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(

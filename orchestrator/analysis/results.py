@@ -36,15 +36,8 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(Record):
-    """The trial with the best value of the sweep's objective.
-
-    Attributes:
-        trial: The trial's number.
-        value: The trial's objective.
-        parameters: The trial's values of the parameters that the sweep varies.
-        rate: The trial's stuck rate.
-        objective: The objective's name.
-    """
+    """The trial with the best value of the sweep's objective: its number, the objective's value and name, the
+    parameters that the sweep varies, and the trial's stuck rate."""
 
     trial: int
     value: float
@@ -60,12 +53,7 @@ class BestTrial(Record):
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
     """A trial on the Pareto front: no other trial is better in one objective and at least as good in the others.
-
-    Attributes:
-        trial: The trial's number.
-        values: The values of its objectives, by objective name.
-        parameters: The trial's values of the parameters that the sweep varies.
-    """
+    `values` has the objectives by name, `parameters` what the sweep varies."""
 
     trial: int
     values: dict[str, float]
@@ -81,11 +69,11 @@ class Preferred:
     """The best trials among the complete ones: the best trial by one objective, or the Pareto front of several.
 
     Attributes:
-        best: The best trial; `None` with several objectives, or if no trial is complete and meets the constraints.
-        front: With several objectives the Pareto front, ordered by the first objective, the best first; else `None`.
+        best: `None` with several objectives, or if no trial is complete and meets the constraints.
+        front: Ordered by the first objective, the best first; `None` with one objective.
         told: With several objectives, what the study is told of each complete trial, by trial number.
         n_complete: The number of complete trials, without those of which all trainings failed.
-        n_feasible: The number of complete trials that meet the constraints; `None` without constraints.
+        n_feasible: The number of these that meet the constraints; `None` without constraints.
         constraints: The texts of the constraints.
     """
 
@@ -119,15 +107,7 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Marks the points on the Pareto front: no other point is lower in one coordinate and at most equal in all others.
-
-    Equal points are all on the front, or none is.
-
-    Args:
-        losses: One row for each point, one column for each objective; less is better.
-
-    Returns:
-        One boolean for each point.
-    """
+    Equal points are all on the front, or none is. `losses` is (points, objectives); less is better."""
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
@@ -140,7 +120,7 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _best(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
 ) -> BestTrial | None:
-    """Returns the trial with the best objective; among trials with equal objectives, the one with the lowest median
+    """Returns the trial with the best objective; of trials with equal objectives, the one with the lowest median
     loss."""
     if not told:
         return None
@@ -189,7 +169,7 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """The counts of stuck trainings that more steps would not have freed, and of those that were merely slow.
+    """Of the stuck trainings, how many more steps would not have freed, and how many were merely slow.
 
     Attributes:
         stuck: Trained for at least twice the predicted steps: more steps would not have helped.
@@ -213,8 +193,7 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings of a ledger; `None` if no stuck training has a predicted escape
-    step."""
+    """Counts the stuck and the merely slow trainings; `None` if no stuck training has a predicted escape step."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows are from versions of attnsweep without this column, so no prediction is known.
@@ -231,12 +210,11 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
 
 @dataclass(frozen=True, slots=True)
 class SweepResults(Record):
-    """The results of a sweep, computed from its ledger: counts, rates, the best trials, and roles of attention heads.
+    """The results of a sweep, computed from its ledger.
 
     Attributes:
         outcomes: The number of trainings by outcome.
-        stuck: The stuck rate over all trials.
-        solved: The solved rate over all trials.
+        stuck, solved: The stuck rate and the solved rate over all trials.
         loss_median: The median over trials of their `loss_median`; `None` if that is not finite.
         by_parameter: The stuck rate by each swept parameter.
         preferred: The trials that the objectives prefer.
@@ -260,8 +238,7 @@ class SweepResults(Record):
 
     @property
     def best(self) -> BestTrial | None:
-        """The best trial by the sweep's objective; `None` if there are several objectives, or if no trial is
-        complete."""
+        """The best trial; `None` if there are several objectives, or if no trial is complete."""
         return self.preferred.best
 
     @property
@@ -285,39 +262,30 @@ class SweepResults(Record):
         return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:
-        """Formats the results as Markdown tables."""
-        return "\n".join(self._lines()) + "\n"
+        """Formats the results as Markdown paragraphs and tables."""
+        return "\n\n".join(self._blocks()) + "\n"
 
-    def _lines(self) -> Iterator[str]:
-        yield from markdown_table(("outcome", "trainings"), self.outcomes.items())
-        yield ""
+    def _blocks(self) -> Iterator[str]:
+        yield markdown_table(("outcome", "trainings"), self.outcomes.items())
         yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
         if self.pruned_note is not None:
-            yield ""
             yield self.pruned_note.capitalize()
         if self.stuck_or_slow is not None:
-            yield ""
             yield self.stuck_or_slow.sentence().capitalize()
-        for sentence in self.preferred.sentences():
-            yield ""
-            yield sentence
+        yield from self.preferred.sentences()
         if self.front:
             names = (*self.front[0].values, *self.front[0].parameters)
-            yield ""
-            yield from markdown_table(
+            yield markdown_table(
                 ("trial", *names), ((trial.trial, *trial.labels()) for trial in self.front[:MOST_SHOWN])
             )
         if self.best is not None:
             values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
-            yield ""
             yield f"Best trial: {self.best.trial} ({values}), {self.best.objective} {self.best.value:.4g}"
         for rates in self.by_parameter:
-            yield ""
             rows = [(bin_.label, bin_.n_trials, rate_label(bin_.rate)) for bin_ in rates.bins]
-            yield from markdown_table((rates.title, "trials", "stuck rate (95% interval)"), rows)
+            yield markdown_table((rates.title, "trials", "stuck rate (95% interval)"), rows)
         if self.roles is not None:
-            yield ""
-            yield from self.roles.markdown_lines()
+            yield from self.roles.markdown_tables()
 
 
 def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepResults:

@@ -10,7 +10,7 @@ Left out are trainings without heads, and failed, diverged and pruned ones: head
 and the roles that heads of a pruned training would have had are unknown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,13 +75,11 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
     """The history of one role in one layer: when it emerged in each training, and how many heads have it at the last
-    probe.
-
-    A role that has emerged may be lost by the last probe, and a role that only the last probe shows is not confirmed.
+    probe. A role that has emerged may be lost by the last probe, and a role that only the last probe shows is not
+    confirmed.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
-        role: The role's label.
         trial, replicate: (R,) the numbers of trial and replicate.
         emerged: (R,) whether the role emerged.
         step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
@@ -120,10 +118,7 @@ class RoleHistory:
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
     """Reads the history of each role in each layer where it occurs, or could occur because its score is measured there.
-
-    Args:
-        any_layer: Whether to take the heads of all layers together.
-    """
+    With `any_layer`, the heads of all layers are taken together."""
     layer = str(_ANY_LAYER) if any_layer else "layer"
     cells = _cells(connection, layer)
     numbers = list(range(len(cells)))
@@ -133,17 +128,19 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
         [numbers, [layer_number for layer_number, _ in cells], [role for _, role in cells]],
     ).fetchnumpy()
     edges = np.searchsorted(rows["cell"], [*numbers, len(cells)])
+    columns: dict[str, NDArray[Any]] = {
+        name: np.asarray(column, np.bool_ if name == "emerged" else np.int64)
+        for name, column in rows.items()
+        if name != "cell"
+    }
     return tuple(
-        _history(layer_number, role, {name: column[edges[cell] : edges[cell + 1]] for name, column in rows.items()})
+        RoleHistory(
+            layer=None if layer_number == _ANY_LAYER else layer_number,
+            role=role,
+            **{name: column[edges[cell] : edges[cell + 1]] for name, column in columns.items()},
+        )
         for cell, (layer_number, role) in enumerate(cells)
     )
-
-
-def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHistory:
-    names = ("trial", "replicate", "step", "n_steps", "budget", "n_heads", "n_with")
-    numbers = {name: np.asarray(rows[name], np.int64) for name in names}
-    emerged = np.asarray(rows["emerged"], np.bool_)
-    return RoleHistory(layer=None if layer == _ANY_LAYER else layer, role=role, emerged=emerged, **numbers)
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
@@ -172,11 +169,9 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed.
-
-    A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
-    of its code.
-    """
+    """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed. A
+    workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none of
+    its code."""
     # The workload registry is imported only if there are attention heads, because it imports PyTorch.
     from attnsweep.workloads.registry import load_workload, registered_names
 
@@ -192,11 +187,10 @@ class RoleEmergence:
 
     Attributes:
         layer: The layer's number; `None` for any layer.
-        role: The role's label.
         n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
             which the role emerged.
-        median_step: The step by which the role has emerged in half of the trainings in which it emerges, by the curve;
-            `None` if there are none. It is the step of a probe: nothing is known between two probes.
+        median_step: The step of the probe by which the role has emerged in half of the trainings in which it emerges,
+            by the curve; `None` if there are none.
         median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
             different numbers, or without `median_step`.
         curve: The share of trainings in which the role has emerged, by step, up to 64 points; none without trainings.
@@ -218,46 +212,30 @@ def role_emergence(
     occur.
 
     Failed and diverged trainings, and those without heads, are left out. Under `Sequential` all trials have equal
-    weight in the curve.
-
-    Args:
-        any_layer: Whether to take the heads of all layers together.
+    weight in the curve. With `any_layer`, the heads of all layers are taken together.
     """
     return emergence_of(role_histories(connection, any_layer=any_layer), spec)
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
     """Estimates emergence like `role_emergence`, but from histories that were already read."""
-    return tuple(_emergence(history, once_per_trial=trials_count_once(spec)) for history in histories)
-
-
-def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
-    onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
-    median = onsets.median_step
-    return RoleEmergence(
-        history.layer,
-        history.role,
-        len(onsets.step),
-        onsets.n_came,
-        median,
-        median / max(int(lengths[0]), 1) if median is not None and len(lengths) == 1 else None,
-        onsets.curve(once_per_trial=once_per_trial),
-    )
+    emergences = []
+    for history in histories:
+        onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
+        step = onsets.median_step
+        share = step / max(int(lengths[0]), 1) if step is not None and len(lengths) == 1 else None
+        curve = onsets.curve(once_per_trial=trials_count_once(spec))
+        counts = len(onsets.step), onsets.n_came
+        emergences.append(RoleEmergence(history.layer, history.role, *counts, step, share, curve))
+    return tuple(emergences)
 
 
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
-    """Estimates when a role of attention heads emerges, for groups of trials.
-
-    Args:
-        role: The role's label.
-        names: The parameters whose bins are the groups; `layer` among them groups by layer.
-        layer: The number of a layer; `None` for any.
-
-    Raises:
-        UserError: For a role that cannot occur in this layer, or a parameter that the ledger has no column for.
-    """
+    """Estimates when a role of attention heads emerges, for groups of trials. The arguments are those of
+    `SweepData.emergence`; `names` are the parameters whose bins are the groups, and `layer` among them groups by
+    layer."""
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})
@@ -277,8 +255,7 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Returns the assumption that curves of emergence make if trainings ended before their step budget; else an empty
-    text."""
+    """Says what curves of emergence assume if trainings ended before their step budget; else empty."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

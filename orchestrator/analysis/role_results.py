@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import Answer, Record, markdown_table, table
@@ -40,11 +41,9 @@ _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 @dataclass(frozen=True, slots=True)
 class RoleRate:
-    """How often one role of attention heads occurs in one layer at the end of training.
+    """How often one role of attention heads occurs in one layer (`None` for any layer) at the end of training.
 
     Attributes:
-        layer: The layer's number; `None` for any layer.
-        role: The role's label.
         rate: The share of trainings in which at least one head of the layer has the role at the last probe.
         head_share: The share of the layer's heads that have the role at the last probe.
     """
@@ -57,68 +56,41 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """How often one role of attention heads occurs in one layer at the end of training, in the bins of each swept
-    parameter.
-
-    Attributes:
-        layer: The layer's number; `None` for any layer.
-        role: The role's label.
-        by_parameter: The rate in each bin; trials without trainings that count are left out.
-    """
+    """How often one role of attention heads occurs in one layer (`None` for any layer) at the end of training, in the
+    bins of each swept parameter. Trials without trainings that count are left out."""
 
     layer: int | None
     role: str
     by_parameter: tuple[ParameterRates, ...]
 
 
-_One = TypeVar("_One", RoleRate, RoleRatesBy)
+class RoleRates(Answer, tuple[RoleRate, ...]):
+    """How often each role of attention heads occurs in each layer: a tuple, one per layer and role, that is also a
+    table."""
 
-
-@dataclass(frozen=True, repr=False)
-class _ByLayerAndRole(Answer, Sequence[_One]):
-    """Base class of answers about roles: a sequence with one element per layer and role, which is also a table."""
-
-    rates: tuple[_One, ...]
-
-    @overload
-    def __getitem__(self, index: int) -> _One: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[_One, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> _One | tuple[_One, ...]:
-        return self.rates[index]
-
-    def __len__(self) -> int:
-        return len(self.rates)
-
-
-class RoleRates(_ByLayerAndRole[RoleRate]):
-    """How often each role of attention heads occurs in each layer: a sequence of `RoleRate`, one per layer and role,
-    which is also a table."""
+    __slots__ = ()
 
     def _in_words(self) -> str:
         words = (f"{rate.role} in {layer_title((), rate.layer)} {share_label(rate.rate)}" for rate in self)
         return "; ".join(words) or "no heads that could have a role"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer and role: the share of trainings with the role and its interval, and the share of
-        heads."""
+        """Returns one row per layer and role: the share of trainings with its interval, and the share of heads."""
         columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
         return table(columns, ((rate.layer, rate.role, *rate.rate.row, rate.head_share) for rate in self))
 
 
-class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
-    """How often each role of attention heads occurs, by swept parameter: a sequence with one element per layer and
-    role, which is also a table."""
+class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
+    """How often each role of attention heads occurs, by parameter: a tuple, one per layer and role, also a table."""
+
+    __slots__ = ()
 
     def _in_words(self) -> str:
         parameters = dict.fromkeys(by.parameter for role_rates in self for by in role_rates.by_parameter)
         return f"{', '.join(dict.fromkeys(role_rates.role for role_rates in self))} by {', '.join(parameters)}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer, role, parameter and bin: the share of trainings with the role, and its
-        interval."""
+        """Returns one row per layer, role, parameter and bin: the share of trainings with its interval."""
         columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
         rows = [
             (role_rates.layer, role_rates.role, by.title, bin_.label, bin_.n_trials, *bin_.rate.row)
@@ -131,49 +103,34 @@ class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
     """Computes the share of trainings, and of heads, with each role in each layer, for all roles that occur or could
-    occur.
+    occur. With `any_layer`, the heads of all layers are taken together. `connection` is from `Ledger.connect`.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
     without heads, are left out. Under `Sequential` all trials have equal weight.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-        any_layer: Whether to take the heads of all layers together.
     """
-    return RoleRates(rates_of(role_histories(connection, any_layer=any_layer), spec))
+    return _rates(role_histories(connection, any_layer=any_layer), spec)
 
 
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> RoleRatesByParameter:
     """Computes the share of trainings with each role of attention heads, in the bins of each parameter that the sweep
-    varies.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-        any_layer: Whether to take the heads of all layers together.
-    """
-    return RoleRatesByParameter(
-        rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
-    )
+    varies. The arguments are those of `role_rates`."""
+    return _rates_by(role_histories(connection, any_layer=any_layer), connection, spec)
 
 
-def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
-    """Computes the same rates as `role_rates`, but from histories that were already read."""
-    return tuple(
-        RoleRate(
-            history.layer, history.role, pooling(spec)(list(history.counts().values())), _head_share(history, spec)
-        )
-        for history in histories
-    )
+def _rates(histories: Sequence[RoleHistory], spec: Sweep) -> RoleRates:
+    pool, once, rates = pooling(spec), trials_count_once(spec), []
+    for history in histories:
+        weight = weights_of_trainings(history.trial, once_per_trial=once)
+        head_share = float((weight * history.n_with).sum() / (weight * history.n_heads).sum())
+        rates.append(RoleRate(history.layer, history.role, pool(list(history.counts().values())), head_share))
+    return RoleRates(rates)
 
 
-def rates_by_parameter_of(
+def _rates_by(
     histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
-) -> tuple[RoleRatesBy, ...]:
-    """Computes the same rates as `role_rates_by`, but from histories that were already read."""
+) -> RoleRatesByParameter:
     columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
     values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
     rates_of_roles = []
@@ -181,23 +138,15 @@ def rates_by_parameter_of(
         counts = history.counts()
         rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()), pooling(spec))
         rates_of_roles.append(RoleRatesBy(history.layer, history.role, rates))
-    return tuple(rates_of_roles)
-
-
-def _head_share(history: RoleHistory, spec: Sweep) -> float:
-    weight = weights_of_trainings(history.trial, once_per_trial=trials_count_once(spec))
-    return float((weight * history.n_with).sum() / (weight * history.n_heads).sum())
+    return RoleRatesByParameter(rates_of_roles)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleResults(Record):
-    """The roles of a sweep's attention heads. All tuples have one element per layer and role, in the same order.
+    """The roles of a sweep's attention heads: how often, when and under which hyperparameters they occur.
 
-    Attributes:
-        rates: How often each role occurs.
-        emergence: When each role emerges.
-        by_parameter: Under which hyperparameters each role occurs.
-        layer_names: The workload's names for layers 0, 1, ...; empty if the workload has none, or is not installed.
+    All tuples have one element per layer and role, in the same order. `layer_names` are the workload's names for layers
+    0, 1, ...; empty if the workload has none, or is not installed.
     """
 
     rates: tuple[RoleRate, ...]
@@ -229,9 +178,7 @@ class RoleResults(Record):
         """Returns rates and emergence as plain values for JSON, sorted by role."""
         return [
             {
-                "role": rate.role,
-                "layer": rate.layer,
-                "layer_name": self.layer_name(rate.layer),
+                **self._named(rate),
                 **rate.rate.as_json(),
                 "head_share": rate.head_share,
                 "median_step": when.median_step,
@@ -241,34 +188,30 @@ class RoleResults(Record):
         ]
 
     def by_parameter_as_json(self) -> list[dict[str, Any]]:
-        """Returns the rates by parameter as plain values for JSON."""
         return [
-            {
-                "role": rates.role,
-                "layer": rates.layer,
-                "layer_name": self.layer_name(rates.layer),
-                "by": [parameter.as_json() for parameter in rates.by_parameter],
-            }
+            {**self._named(rates), "by": [parameter.as_json() for parameter in rates.by_parameter]}
             for rates in self.by_parameter
         ]
 
-    def markdown_lines(self) -> Iterator[str]:
-        """Yields the tables of roles as lines of Markdown."""
+    def _named(self, of: RoleRate | RoleRatesBy) -> dict[str, Any]:
+        return {"role": of.role, "layer": of.layer, "layer_name": self.layer_name(of.layer)}
+
+    def markdown_tables(self) -> Iterator[str]:
+        """Yields the Markdown tables of roles: one of all roles, and one for each parameter."""
         columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
         rows = [
             (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
             for rate, when in self.rows()
         ]
-        yield from markdown_table(columns, rows)
+        yield markdown_table(columns, rows)
         if len(self.by_parameter) > _MOST_MARKDOWN_COLUMNS:
             return
         names = [f"{rates.role}, {self.layer_name(rates.layer)}" for rates in self.by_parameter]
         for parameters in zip(*(rates.by_parameter for rates in self.by_parameter), strict=True):
             # The bins of a parameter are the same for all roles, so one table has the roles as columns.
             bins = zip(*(parameter.bins for parameter in parameters), strict=True)
-            rows = [(same[0].label, same[0].n_trials, *(rate_label(bin_.rate) for bin_ in same)) for same in bins]
-            yield ""
-            yield from markdown_table([parameters[0].title, "trials", *names], rows)
+            cells = [(same[0].label, same[0].n_trials, *(rate_label(bin_.rate) for bin_ in same)) for same in bins]
+            yield markdown_table([parameters[0].title, "trials", *names], cells)
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
@@ -277,16 +220,15 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
     if not histories:
         return None
     return RoleResults(
-        rates_of(histories, spec),
+        _rates(histories, spec),
         emergence_of(histories, spec),
-        rates_by_parameter_of(histories, connection, spec),
+        _rates_by(histories, connection, spec),
         layer_names_of(spec.workload),
     )
 
 
 def step_label(when: RoleEmergence) -> str:
-    """Formats the median step at which a role emerged, with its share of the training: `2,000 (25% through)`; `-` if
-    there is none."""
+    """Formats the median step of emergence, with its share of the training: `2,000 (25% through)`; else `-`."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
@@ -294,37 +236,25 @@ def step_label(when: RoleEmergence) -> str:
 
 
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":
-    """Draws the share of trainings in which each role has emerged, by step, with 95% bands: one panel per layer.
-
-    Lines connect the probes. The axis of steps is logarithmic if the first probes are close together.
-
-    Args:
-        roles: The roles of a sweep, at least one.
-        layers: The layers to draw; by default all.
-    """
-    from attnsweep.orchestrator.analysis.figures import (
-        figure_text,
-        house_style,
-        legend_below,
-        new_share_panels,
-        role_colour,
-        scale_steps,
-    )
+    """Draws the share of trainings in which each role has emerged, by step, with 95% bands: one panel for each of the
+    given layers, by default all. Lines connect the probes. The axis of steps is logarithmic if the first probes are
+    close together."""
+    from attnsweep.orchestrator.analysis import figures
 
     layers = layers or list(dict.fromkeys(emergence.layer for emergence in roles.emergence))
-    with house_style():
-        figure, panels = new_share_panels(len(layers), "share of trainings with the role", title)
+    with figures.house_style():
+        figure, panels = figures.new_share_panels(len(layers), "share of trainings with the role", title)
         for panel, layer in zip(panels, layers, strict=True):
             inside = [emergence for emergence in roles.emergence if emergence.layer == layer]
             for emergence in inside:
-                steps, shares, low, high = zip(*(astuple(point) for point in emergence.curve), strict=True)
-                colour = role_colour(emergence.role, roles.names)
+                steps, shares, low, high = np.reshape([astuple(point) for point in emergence.curve], (-1, 4)).T
+                colour = figures.role_colour(emergence.role, roles.names)
                 dashes = _DASHES[roles.names.index(emergence.role) % len(_DASHES)]
                 panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
                 (line,) = panel.plot(steps, shares, color=colour, linestyle=dashes, marker=".", label=emergence.role)
                 line.set_clip_on(False)
             n_trainings = max(emergence.n_trainings for emergence in inside)
-            panel.set_title(f"{figure_text(roles.layer_title(layer))}, {n_trainings:,} trainings")
-            scale_steps(panel, sorted({point.step for emergence in inside for point in emergence.curve}))
-        legend_below(figure, {str(line.get_label()): line for panel in panels for line in panel.get_lines()})
+            panel.set_title(f"{figures.figure_text(roles.layer_title(layer))}, {n_trainings:,} trainings")
+            figures.scale_steps(panel, sorted({point.step for emergence in inside for point in emergence.curve}))
+        figures.legend_below(figure, {str(line.get_label()): line for panel in panels for line in panel.get_lines()})
     return figure

@@ -55,14 +55,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median of a group, with its anytime-valid interval.
-
-    Attributes:
-        group: The group's name.
-        value, low, high: The number and its interval.
-        n: The number of judged trainings.
-        is_value: Whether it is the median of a metric, not a rate or a step.
-    """
+    """A rate or a median of a group, with its anytime-valid interval, over `n` judged trainings. `is_value` marks the
+    median of a metric, which is neither a rate nor a step."""
 
     group: str
     value: float
@@ -101,7 +95,6 @@ class Verdict:
     """The verdict on a claim with its evidence.
 
     Attributes:
-        claim: The claim.
         decision: The decision of the first evaluation (look) that decided, else `undecided`.
         looks: All evaluations up to the one that decided.
         statements: The statements with their evidence at the last evaluation.
@@ -170,15 +163,12 @@ def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides a claim from rows alone, so that a resumed run reaches the same verdict as an uninterrupted run.
+    """Decides a claim from rows alone, so that a resumed run reaches the same verdict as an uninterrupted run. Raises a
+    `UserError` if a row belongs to none of the claim's groups.
 
     Args:
-        claim: The claim.
         trainings: The rows of the claim's sweep, as `read_rows` returns them.
         sizes: The number of trainings of each group at each look.
-
-    Raises:
-        UserError: If a row belongs to none of the claim's groups.
     """
     rows = by_group(claim, trainings)
     n_ended = min(len(group_rows) for group_rows in rows.values())
@@ -214,7 +204,6 @@ def weigh(
     """Computes the evidence for a statement and against it.
 
     Args:
-        statement: The statement.
         sample_of: Returns the sample of a side of the statement.
         end_of: Returns the last step at which the trainings of a side could have reached the goal.
     """
@@ -285,9 +274,8 @@ class Power(Record):
             apart their rates are, around one half. For medians, the margin of the share of trainings that have reached
             the goal by the step.
         share: The share of simulated claims that are supported within the budget.
-        n_median: The number of trainings, of all groups, by which half of the simulated claims are supported; `None` if
-            fewer than half are.
-        n_most: The number of trainings by which 90% are supported; `None` if fewer are.
+        n_median, n_most: The number of trainings, of all groups, by which half and by which 90% of the simulated claims
+            are supported; `None` if fewer are.
     """
 
     margin: float

@@ -33,11 +33,8 @@ where metric = ? and step >= n_steps group by all
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
-    """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need.
-
-    Raises:
-        SpecError: If no training has a metric that a statement names.
-    """
+    """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need. Raises a
+    `SpecError` if no training has a metric that a statement names."""
     # A ledger without rows lacks the workload's own columns, such as its metrics and events.
     n = ledger.trainings(columns=["replicate"]).num_rows
     rows = ledger.trainings(columns=columns(claim) if n else [])
@@ -70,11 +67,8 @@ def quantities(claim: Claim) -> list[Quantity]:
 
 
 def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """Returns each group's rows, sorted by replicate, up to the first training that has not ended.
-
-    Raises:
-        UserError: If a row belongs to none of the claim's groups.
-    """
+    """Returns each group's rows, sorted by replicate, up to the first training that has not ended. Raises a `UserError`
+    if a row belongs to none of the claim's groups."""
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
     found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
     for row in trainings.to_pylist():
@@ -96,7 +90,10 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
     """Extracts from a group's rows the data for a rate (successes and number) or for a median (steps or values)."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
-        return _values(quantity, judged)
+        values = np.array([row[_column(quantity)] for row in judged], np.float64)
+        if quantity.side is None:
+            return np.where(np.isnan(values), np.inf, values)
+        return values > quantity.than if quantity.side == "above" else values < quantity.than
     steps = np.array([_step(quantity, row) for row in judged])
     if quantity.kind == "median":
         return steps
@@ -111,13 +108,6 @@ def end(quantity: Quantity, rows: Sequence[Row]) -> float:
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
     return max((step for step in until if step is not None), default=float(rows[0]["param_n_steps"]))
-
-
-def _values(quantity: Quantity, judged: Sequence[Row]) -> Sample:
-    values = np.array([row[_column(quantity)] for row in judged], np.float64)
-    if quantity.side is None:
-        return np.where(np.isnan(values), np.inf, values)
-    return values > quantity.than if quantity.side == "above" else values < quantity.than
 
 
 def _step(quantity: Quantity, row: Row) -> float:
@@ -168,11 +158,8 @@ def no_metric(name: str, known: Sequence[str]) -> SpecError:
 
 
 def layer_number(workload: str, layer: str | None) -> int | None:
-    """Returns the number of a layer that a statement gives by name or number; `None` stands for any layer.
-
-    Raises:
-        SpecError: If no layer of the workload has this name.
-    """
+    """Returns the number of a layer that a statement gives by name or number; `None` stands for any layer. Raises a
+    `SpecError` if no layer of the workload has this name."""
     if layer is None or layer.isdecimal():
         return None if layer is None else int(layer)
     names = layer_names_of(workload)

@@ -86,10 +86,7 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
     read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
     counts, checks = _checks(logged, read)
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    problems = (
-        *check_files(directory.place, directory.spec_sha256, finished=finished),
-        *check_stored(directory),
-    )
+    problems = (*check_files(directory.place, directory.spec_sha256, finished=finished), *check_stored(directory))
     files = Check(
         f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
     )
@@ -193,8 +190,7 @@ def _checks(
         mlflow = Check(f"MLflow: {runs}", grouped(compare_logged(logged, books)))
     return counts, [
         Check(
-            f"{in_one_line(counts)} trials{refused}",
-            (*grouped(compare_trials(books)), *grouped(compare_pruned(books))),
+            f"{in_one_line(counts)} trials{refused}", (*grouped(compare_trials(books)), *grouped(compare_pruned(books)))
         ),
         Check(
             f"{in_one_line(trainings)}; parameters, seeds and ids recomputed",

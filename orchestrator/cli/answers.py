@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
@@ -48,3 +49,13 @@ def console(*, stderr: bool) -> "Console":
     from attnsweep.orchestrator.terminal import PlainConsole
 
     return PlainConsole(stderr=stderr)
+
+
+def listing(*columns: str) -> "Table":
+    """Makes a table without ruled lines, for names and long texts."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in ("sweep", "workload", "parameter"))
+    return table

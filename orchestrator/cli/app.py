@@ -12,11 +12,19 @@ from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, m
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.pages import docs
 from attnsweep.orchestrator.cli.read import atlas, compare, list_, query, report, serve, status
-from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
+from attnsweep.orchestrator.cli.run import forecast, resume, run, specs, verify
 from attnsweep.orchestrator.cli.training import export, fork, heads, replay, why
-from attnsweep.orchestrator.cli.verify import verify
-from attnsweep.orchestrator.cli.welcome import WELCOME
 
+WELCOME = """\
+attnsweep trains thousands of small attention models and says how many get stuck, and why.
+
+  attnsweep run quickstart --local    train 1,024 models in about half a minute; the summary says how they ended
+  attnsweep report DIR                one HTML page with the figures of a sweep; `run` prints DIR
+  attnsweep docs tutorial             from this first sweep to a model of your own, in an hour
+  attnsweep new-workload my_task      write a training problem of your own that runs as it is
+  attnsweep doctor                    check this machine, or a cluster, before a large sweep
+
+All commands: attnsweep --help. One command: attnsweep run --help. Any word: attnsweep docs WORD."""
 _PANELS = {
     "Learn": (docs,),
     "Run": (run, resume, forecast, verify, specs),

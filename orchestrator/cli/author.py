@@ -1,17 +1,23 @@
 """Commands for authors of workloads. Fast to import: every command loads its libraries when it runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, listing, say
 from attnsweep.orchestrator.cli.arguments import AsJson
-from attnsweep.orchestrator.cli.resource_options import Engine
+from attnsweep.orchestrator.cli.run_options import Engine
 from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from attnsweep.workloads.parameters import Parameter, Value
 
 _LONGEST = 24
 """The default for the longest sentence of a pair, in words."""
+_WIDE = 120
+"""The least width of a screen, in columns, on which the meanings of parameters fit beside the other columns."""
 Unit: TypeAlias = Literal["characters", "words"]
 """The kind of token into which a text is split."""
 
@@ -53,13 +59,17 @@ def workloads(
     ] = None,
 ) -> None:
     """List the installed workloads, or show one: its parameters, and the engine that trains it."""
-    from attnsweep.orchestrator.cli.screen.workloads import print_workload, print_workloads
+    from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.search_spaces.loading import assignments
+    from attnsweep.workloads.registry import load_workload, registered_names
 
-    if name is None:
-        print_workloads()
-    else:
-        print_workload(name, assignments(fixed))
+    if name is not None:
+        _print_workload(name, assignments(fixed))
+        return
+    table = listing("workload", "what it trains")
+    for installed in registered_names():
+        table.add_row(installed, load_workload(installed).summary)
+    PlainConsole().print(table)
 
 
 def check_gradients(
@@ -158,3 +168,48 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
             mode = "with --unit" if unit is not None else "without --unit"
             fix = "give --column instead" if unit is not None else "give --source and --target, or add --unit"
             raise UserError(flag, given=value, expected=f"no option {flag} {mode}", fix=fix)
+
+
+def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
+    """Prints a workload's parameters with these values, and the engine that would train it."""
+    from attnsweep.orchestrator.running.engine_choice import engine_of_shape
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.workloads.registry import load_workload
+
+    workload = load_workload(name)
+    console = PlainConsole()
+    console.print(f"{name}: {workload.summary}")
+    console.print(f"engine: {engine_of_shape(workload, values)}\n")
+    rows = [
+        (
+            *(param.name, param.kind.__name__, _shown(values.get(param.name, param.default)), _range(param)),
+            *("static" if param.static else "", param.doc),
+        )
+        for param in workload.parameters.declared().values()
+    ]
+    heads = ("parameter", "type", "default", "range", "static", "meaning")
+    # On a narrow screen the column of meanings would be one word wide, so meanings get a second table.
+    n_beside = len(heads) if console.width >= _WIDE else len(heads) - 1
+    for columns in (range(n_beside), (0, *range(n_beside, len(heads)))):
+        if len(columns) > 1:
+            table = listing(*(heads[at] for at in columns))
+            for row in rows:
+                table.add_row(*(row[at] for at in columns))
+            console.print(table)
+            console.print()
+    console.print("Trainings that differ in a static parameter are in different packs.")
+
+
+def _range(parameter: "Parameter") -> str:
+    if parameter.choices is not None:
+        words = [", ".join(parameter.choices)]
+    else:
+        bounds = {"> ": parameter.above, ">= ": parameter.low, "<= ": parameter.high}
+        words = [" and ".join(f"{sign}{bound:g}" for sign, bound in bounds.items() if bound is not None)]
+    return ", or ".join(filter(None, [*words, "null" if parameter.optional else ""]))
+
+
+def _shown(value: "Value") -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

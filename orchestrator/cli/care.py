@@ -1,14 +1,15 @@
 """Commands that check and tidy sweeps and machines. Fast to import: every command loads its libraries when it runs."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri, Trust, opened
 from attnsweep.orchestrator.cli.ending import drawing
-from attnsweep.orchestrator.cli.trusting import Trust, opened
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.tracking.run_store import RunStore
@@ -53,9 +54,35 @@ def gc(
     as_json: AsJson = False,
 ) -> None:
     """Show which files of a sweep directory are no longer needed, and free their space."""
-    from attnsweep.orchestrator.cli.screen.garbage import collect_garbage
+    from rich.filesize import decimal
+    from rich.table import Column, Table
 
-    collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
+    from attnsweep.orchestrator.ledger.garbage import collect
+    from attnsweep.orchestrator.storage.place_names import as_argument, place_of
+    from attnsweep.orchestrator.storage.shards import parts_of
+    from attnsweep.orchestrator.terminal import PlainConsole
+
+    parts = [part for directory in directories for part in parts_of(place_of(directory))]
+    # The sweeps before one that is refused are already collected.
+    files_of = {str(part): collect(part, delete=delete, thin=thin_curves) for part in parts}
+    if as_json:
+        content = {place: [asdict(file) for file in files] for place, files in files_of.items()}
+        typer.echo(json.dumps({"deleted": delete, "sweeps": content}))
+        return
+    screen, all_files = PlainConsole(soft_wrap=True), [file for files in files_of.values() for file in files]
+    if not all_files:
+        screen.print("nothing can go")
+        return
+    columns = (Column("files", justify="right"), Column("size", justify="right"))
+    table = Table(Column("sweep", overflow="fold"), "what", *columns, box=None, header_style="bold")
+    for place, files in files_of.items():
+        for kind in dict.fromkeys(file.kind for file in files):
+            sizes = [file.n_bytes for file in files if file.kind == kind]
+            table.add_row(as_argument(place), kind, f"{len(sizes):,}", decimal(sum(sizes)))
+    screen.print(table)
+    total = f"{decimal(sum(file.n_bytes for file in all_files))} in {len(all_files):,} files"
+    again = " ".join(map(as_argument, directories)) + (f" --thin-curves {thin_curves}" if thin_curves else "")
+    screen.print(f"freed {total}" if delete else f"{total} can go; free them with: attnsweep gc {again} --delete")
 
 
 def compact(directory: SweepDir) -> None:
@@ -80,11 +107,7 @@ def merge(
     typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
 
 
-def mlflow_sync(
-    directory: SweepDir,
-    tracking_uri: TrackingUri = None,
-    follow: Follow = False,
-) -> None:
+def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: Follow = False) -> None:
     """Log to MLflow the trials and the report that MLflow does not have yet."""
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

@@ -1,21 +1,37 @@
-"""The end of the commands that run sweeps: summary, the user's commands, kept weights, report, exit code."""
+"""The end of commands that run sweeps: summary, the user's shell commands, kept weights, report, exit code."""
 
+import json
+import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnsweep.orchestrator.cli import hooks
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, answer, console, say
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.running.summary import Summary
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+_MOST_SECONDS = 60
+_STDERR = 2
+"""The command's stdout goes to stderr, so that it does not mix with our own output on stdout."""
+
+at_the_end = partial(typer.Option, rich_help_panel="At the end")
+
+OnFinish = Annotated[
+    str | None,
+    at_the_end(metavar="COMMAND", help="Shell command to call when the sweep is finished: its summary is on stdin."),
+]
+OnFailure = Annotated[
+    str | None,
+    at_the_end(metavar="COMMAND", help="Shell command to call when a fault ends the run: JSON with it on stdin."),
+]
 
 
 def conclude(
@@ -39,13 +55,13 @@ def conclude(
         raise typer.Exit(EXIT_INTERRUPTED)
     place = str(summary.directory.place)
     if summary.fault is not None:
-        hooks.tell_fault(on_failure, place, summary.fault)
+        tell_fault(on_failure, place, summary.fault)
     elif on_finish is not None:
-        hooks.call(on_finish, summary.to_json())
+        call(on_finish, summary.to_json())
     unkept = _keep_weights(summary.directory, keep_weights)
     if unkept is not None:
         say(f"attnsweep: {unkept}")
-        hooks.tell_fault(on_failure, place, unkept)
+        tell_fault(on_failure, place, unkept)
     if report:
         _draw_report(summary)
     if summary.fault is not None or unkept is not None:
@@ -93,3 +109,33 @@ def _draw_report(summary: "Summary") -> None:
     if (keep or in_mlflow) and sweep.finished:
         with drawing():
             have_report_drawn(sweep, keep=keep, in_mlflow=in_mlflow)
+
+
+def call(command: str, content: str) -> None:
+    """Runs a shell command with a text on its standard input. If the command fails, only a warning is shown."""
+    try:
+        done = subprocess.run(
+            command, shell=True, input=content + "\n", text=True, stdout=_STDERR, timeout=_MOST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        say(f"attnsweep: gave up on {without_credentials(command)!r} after {_MOST_SECONDS} s")
+    else:
+        if done.returncode:
+            say(f"attnsweep: {without_credentials(command)!r} ended with exit code {done.returncode}")
+
+
+@contextmanager
+def telling_faults(command: str | None) -> Iterator[None]:
+    """A context that calls `tell_fault` when a fault of the machine ends the block, and then raises the fault again."""
+    try:
+        yield
+    except (SweepError, PoolError) as fault:
+        tell_fault(command, str(fault.path) if isinstance(fault, SweepError) else None, str(fault))
+        raise
+
+
+def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
+    """Runs the user's shell command, if one is given, with the JSON object `{"directory": ..., "error": ...}` on the
+    command's standard input."""
+    if command is not None:
+        call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

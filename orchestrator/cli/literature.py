@@ -1,15 +1,71 @@
-"""Commands that compare with the literature. Fast to import: every command loads its libraries when it runs."""
+"""Commands that compare with the literature, and how reproductions of published figures and tables are found.
 
+A package offers its reproductions through the entry point group `attnsweep.reproductions`. An entry names a sequence
+of reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`. Fast to import: every command loads its
+libraries when it runs.
+"""
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 import typer
 
 from attnsweep.orchestrator.cli.answers import answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson
-from attnsweep.orchestrator.cli.reproductions import find_reproduction, load_reproductions, with_options
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import new_directory
+from attnsweep.workloads.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Outcome(Protocol):
+    """The result of a reproduction: our values beside the published ones, as text for people or one line of JSON."""
+
+    def print(self, console: "Console") -> None: ...
+    def to_json(self) -> str: ...
+
+
+@runtime_checkable
+class Reproduction(Protocol):
+    """Interface of a published figure or table that can be reproduced. `attnsweep.Reproduction` implements it.
+
+    Implementers: creating a reproduction must be cheap, because `attnsweep reproduce` lists them all; import torch, Ray
+    and matplotlib in `run`.
+
+    Attributes:
+        name: The name on the command line.
+        title: What the figure or table shows.
+        source: The publication and its figure or table.
+        cost: The time that the reproduction takes on 2 CPU cores.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def cost(self) -> str: ...
+
+    def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
+        """Returns a variant of the reproduction: at the size of the publication (`full`), or with the user's own text
+        (`corpus`).
+
+        Raises:
+            UserError: For an option that the reproduction does not have.
+        """
+
+    def run(self, directory: Path, console: "Console") -> Outcome:
+        """Runs the reproduction. Writes its sweeps, figures and rows to the directory.
+
+        A sweep that an earlier call left unfinished in the directory is resumed.
+        """
 
 
 def reproduce(
@@ -39,8 +95,8 @@ def reproduce(
         for listed in reproductions.values():
             typer.echo(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
-    reproduction = with_options(find_reproduction(name, reproductions), full=full, corpus=corpus)
-    path = local_path(new_directory(reproduction.name, directory), "--dir")
+    reproduction = find_reproduction(name, reproductions).chosen(full=full, corpus=corpus)
+    path = local_path(new_directory(reproduction.name, directory))
     result = reproduction.run(path, console(stderr=True))
     answer(result.print, result.to_json, as_json=as_json, on_stderr=True)
 
@@ -63,7 +119,7 @@ def score_heads(
 ) -> None:
     """Score attention matrices from a file: the roles that need no tokens, and the distance to each attention
     structure."""
-    from attnsweep.orchestrator.cli.screen.head_scores import print_scores
+    from attnsweep.orchestrator.cli.screen.results import print_scores
     from attnsweep.orchestrator.tools.score_heads import load_matrices, to_json
     from attnsweep.workloads.diagnostics.matrices import score_matrices
 
@@ -80,3 +136,68 @@ def score_heads(
         typer.echo(to_json(scores, file))
     else:
         print_scores(scores)
+
+
+def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
+    """Returns all reproductions by name, and an error for each entry point or name that cannot be used."""
+    reproductions: dict[str, Reproduction] = {}
+    errors = []
+    entries = importlib.metadata.entry_points(group="attnsweep.reproductions")
+    # attnsweep's own entry points come first, so that another package cannot replace our reproductions.
+    for entry in sorted(entries, key=lambda each: (not each.value.startswith("attnsweep."), each.name, each.value)):
+        try:
+            offered = _load(entry)
+        except UserError as error:
+            errors.append(error)
+            continue
+        for reproduction in offered:
+            # If a package is installed twice, `entry_points` returns the same reproduction twice. This repetition is
+            # not an error.
+            if reproduction.name in reproductions and reproduction is not reproductions[reproduction.name]:
+                errors.append(
+                    UserError(
+                        _described(entry),
+                        given=reproduction.name,
+                        expected="a name that no other package offers",
+                        fix="rename it in its package; this reproduction is left out",
+                    )
+                )
+            reproductions.setdefault(reproduction.name, reproduction)
+    return reproductions, errors
+
+
+def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> Reproduction:
+    """Returns the reproduction with this name, or raises a `UserError` that lists the names."""
+    if name not in reproductions:
+        fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
+        known_names = ", ".join(reproductions)
+        raise UserError("NAME", given=name, expected=f"the name of a reproduction: {known_names}", fix=fix)
+    return reproductions[name]
+
+
+def _load(entry: EntryPoint) -> Sequence[Reproduction]:
+    try:
+        offered = entry.load()
+    except (Exception, SystemExit) as error:  # Loading another package's module may raise any exception.
+        raise _unusable(entry, f"an error while it is imported: {type(error).__name__}: {error}") from error
+    if not isinstance(offered, Sequence):
+        raise _unusable(entry, type(offered).__name__)
+    for reproduction in offered:
+        if not isinstance(reproduction, Reproduction) or not all(
+            isinstance(getattr(reproduction, text), str) for text in ("name", "title", "source", "cost")
+        ):
+            raise _unusable(entry, f"a sequence that contains {reproduction!r}")
+    return offered
+
+
+def _unusable(entry: EntryPoint, given: str) -> UserError:
+    return UserError(
+        _described(entry),
+        given=given,
+        expected="a sequence of attnsweep.Reproduction",
+        fix="repair or uninstall its package; its reproductions are left out",
+    )
+
+
+def _described(entry: EntryPoint) -> str:
+    return f"entry point {entry.name} = {entry.value}"

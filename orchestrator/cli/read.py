@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, say_shortfall
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
-from attnsweep.orchestrator.cli.trusting import Trust, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, Trust, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
 from attnsweep.workloads.errors import UserError
@@ -100,8 +99,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the stuck rates, or those of one outcome, of two sweeps."""
-    from attnsweep.orchestrator.analysis import compare as compare_sweeps
-    from attnsweep.orchestrator.cli.screen.comparison import print_comparison
+    from attnsweep.orchestrator.analysis.comparison import compare as compare_sweeps
+    from attnsweep.orchestrator.cli.screen.results import print_comparison
 
     comparison = compare_sweeps(a, b, by=by, outcome=outcome, detail=detail)
     answer(partial(print_comparison, comparison), comparison.to_json, as_json=as_json, on_stderr=True)

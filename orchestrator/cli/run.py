@@ -1,18 +1,29 @@
-"""Commands that run, forecast and list sweeps. Fast to import: every command loads its libraries when it runs."""
+"""Commands that run sweeps, forecast them, decide claims with them, and list the shipped ones.
 
+Fast to import: every command loads its libraries when it runs.
+"""
+
+import json
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnsweep.orchestrator.cli import hooks
-from attnsweep.orchestrator.cli import resource_options as on
-from attnsweep.orchestrator.cli.answers import answer, console, say
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir
-from attnsweep.orchestrator.cli.ending import conclude
-from attnsweep.orchestrator.cli.shard_option import OfShard, parse_shard
-from attnsweep.orchestrator.cli.trusting import Trust, code_for, opened
+from attnsweep.orchestrator.cli import run_options as on
+from attnsweep.orchestrator.cli.answers import (
+    EXIT_FAULT,
+    EXIT_INTERRUPTED,
+    EXIT_REFUTED,
+    EXIT_UNDECIDED,
+    answer,
+    console,
+    listing,
+    say,
+)
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, Trust, code_for, opened
+from attnsweep.orchestrator.cli.ending import OnFailure, OnFinish, at_the_end, conclude, telling_faults
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.place_names import new_directory
@@ -21,9 +32,13 @@ from attnsweep.orchestrator.training.resources import Resources, starting_meanwh
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attnsweep.search_spaces.claim import Claim
     from attnsweep.search_spaces.sweep import Sweep
 
 _THIS_MACHINE = Resources()
+_EXITS = {"supported": 0, "refuted": EXIT_REFUTED, "undecided": EXIT_UNDECIDED}
 _what = partial(typer.Option, rich_help_panel="What")
 _where = partial(typer.Option, rich_help_panel="Where")
 _note = partial(typer.Option, rich_help_panel="Notes")
@@ -32,7 +47,7 @@ Fixed = Annotated[
     list[str] | None, _what("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated.")
 ]
 Trials = Annotated[int | None, _what(help="Number of configurations to train.")]
-NoReport = Annotated[bool, hooks.at_the_end("--no-report", help="Draw no report when the sweep is finished.")]
+NoReport = Annotated[bool, at_the_end("--no-report", help="Draw no report when the sweep is finished.")]
 
 
 def sweep_names() -> list[str]:
@@ -85,7 +100,7 @@ def run(
     or_resume: Annotated[
         bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers that repeat commands.")
     ] = False,
-    of_shard: OfShard = None,
+    of_shard: on.OfShard = None,
     resources: Resources = _THIS_MACHINE,
     note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
     tags: Annotated[
@@ -94,12 +109,10 @@ def run(
     ] = None,
     keep_weights: Annotated[
         list[int] | None,
-        hooks.at_the_end(
-            "--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."
-        ),
+        at_the_end("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
     ] = None,
-    on_finish: hooks.OnFinish = None,
-    on_failure: hooks.OnFailure = None,
+    on_finish: OnFinish = None,
+    on_failure: OnFailure = None,
     no_report: NoReport = False,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -117,7 +130,7 @@ def run(
         prune_anyway=prune_anyway or None,
         curves_every=curves_every,
     )
-    shard = parse_shard(of_shard)
+    shard = on.parse_shard(of_shard)
     for flag, is_given, who in (
         ("--or-resume", or_resume, "a repeated command finds"),
         ("--shard", shard, "all drivers find"),
@@ -144,7 +157,7 @@ def run(
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
 
         start = run_or_resume if or_resume else run_sweep
-        with hooks.telling_faults(on_failure):
+        with telling_faults(on_failure):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
     # A repeated `run --or-resume` may give further trials with `--keep-weights`.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
@@ -165,8 +178,8 @@ def resume(
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
-    on_finish: hooks.OnFinish = None,
-    on_failure: hooks.OnFailure = None,
+    on_finish: OnFinish = None,
+    on_failure: OnFailure = None,
     no_report: NoReport = False,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -181,7 +194,7 @@ def resume(
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import resume_sweep
 
-        with hooks.telling_faults(on_failure):
+        with telling_faults(on_failure):
             summary = resume_sweep(
                 directory,
                 resources,
@@ -219,11 +232,10 @@ def specs(
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without fields at their defaults.")] = False,
 ) -> None:
     """List the shipped sweeps, or show one as JSON or YAML."""
-    from attnsweep.orchestrator.cli.screen.sweeps import print_sweeps
     from attnsweep.search_spaces.loading import load_sweep
 
     if name is None:
-        print_sweeps()
+        _print_sweeps()
     else:
         sweep = load_sweep(name)
         typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
@@ -235,3 +247,115 @@ def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
 
     sweep = load_sweep(spec).fix(assignments(fixed))
     return sweep.but(**{name: value for name, value in budget.items() if value is not None})
+
+
+@on.with_resources()
+def verify(
+    claim: Annotated[
+        str, typer.Argument(metavar="CLAIM", help="A claim's YAML file, or the directory of one that has begun.")
+    ],
+    directory: Annotated[
+        str | None,
+        typer.Option("--dir", help="The sweep directory, new or of this claim; default: ./sweeps/<name>-<time>."),
+    ] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="The most trainings, in place of the claim's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
+    forecast: Annotated[
+        bool,
+        typer.Option(
+            "--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing."
+        ),
+    ] = False,
+    resources: Resources = _THIS_MACHINE,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""
+    from attnsweep.search_spaces.claim import load_claim
+
+    file_claim = None
+    if Path(claim).suffix in (".yaml", ".yml"):
+        file_claim = load_claim(Path(claim))
+        file_claim = file_claim.but(
+            **{name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
+        )
+    elif directory is not None or seed is not None:
+        flag = "--dir" if directory is not None else "--seed"
+        fix = f"leave {flag} out, or name the claim's file instead of {claim}"
+        raise UserError(
+            flag,
+            given=f"{flag} together with the directory {claim}",
+            expected=f"{flag} only together with the file of a claim",
+            fix=fix,
+        )
+    if forecast:
+        _forecast(file_claim or _stored(claim), as_json=as_json)
+        return
+    processes.start_ahead()
+    where = claim if file_claim is None else new_directory(file_claim.name, directory)
+    from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
+    from attnsweep.orchestrator.storage.place_names import as_argument
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    latest = None
+    is_new = file_claim is not None and not SweepDirectory.is_there(where)
+    if not is_new:
+        opened(where, trusted=trust)
+    # Ray is not started before the claim is read, because a claim that is already decided does not need Ray.
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.running.verifying import begin, decide
+
+    if file_claim is not None and is_new:
+        latest = begin(file_claim, where, resources, console(stderr=True))
+    verified = decide(where, resources, console(stderr=True), claim=file_claim, budget=budget, latest=latest)
+    answer(verified.verdict.print, verified.verdict.to_json, as_json=as_json)
+    place, summary = as_argument(verified.directory.place), verified.summary
+    if summary is not None and not summary.finished:
+        say(f"interrupted; continue with: attnsweep verify {place}")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    say(f"page {place}/{VERDICT_PAGE}")
+    if summary is not None and summary.fault is not None:
+        say(f"fault: {summary.fault}")
+        raise typer.Exit(EXIT_FAULT)
+    raise typer.Exit(_EXITS[verified.verdict.decision])
+
+
+def _forecast(claim: "Claim", *, as_json: bool) -> None:
+    from attnsweep.orchestrator.analysis.verdict import power
+
+    powers = power(claim)
+
+    def show(on: "Console") -> None:
+        for line in (claim.claim, f" budget {claim.budget} trainings; if each statement holds with a", *_lines):
+            on.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    _lines = [margin_power.line() for margin_power in powers]
+    answer(show, lambda: json.dumps([margin_power.as_json() for margin_power in powers]), as_json=as_json)
+
+
+def _stored(directory: str) -> "Claim":
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    stored = SweepDirectory.open(directory).claim
+    if stored is None:
+        raise UserError(
+            "CLAIM",
+            given=directory,
+            expected="a directory in which `attnsweep verify` has begun a claim",
+            fix="give the file of the claim",
+        )
+    return stored
+
+
+def _print_sweeps() -> None:
+    """Prints the shipped sweeps with workload, number of trainings, question and varied parameters."""
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.search_spaces.loading import load_sweep, shipped_names
+
+    table = listing("sweep", "workload", "trainings", "what it answers, and what varies")
+    for name in shipped_names():
+        sweep = load_sweep(name)
+        varied = ", ".join([*sweep.varied(), *sweep.conditional()])
+        replicates = sweep.replicates if isinstance(sweep.replicates, int) else f"up to {sweep.replicates.at_most}"
+        table.add_row(name, sweep.workload, f"{sweep.trials} x {replicates}", f"{sweep.description} ({varied})")
+    PlainConsole().print(table)

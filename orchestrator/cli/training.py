@@ -7,8 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId
-from attnsweep.orchestrator.cli.trusting import Trust, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, Trust, opened
 from attnsweep.workloads.errors import UserError
 
 Target: TypeAlias = Literal["safetensors", "hf", "transformer-lens"]
@@ -84,7 +83,7 @@ def why(
 ) -> None:
     """Explain why a training is stuck where it ended: the terms of its gradients that cancel each other, and those
     that are missing."""
-    from attnsweep.orchestrator.cli.screen.why import print_page
+    from attnsweep.orchestrator.cli.screen.results import print_page
     from attnsweep.orchestrator.inspection.why import why as why_training
     from attnsweep.orchestrator.inspection.why_page import page_of
 
@@ -105,7 +104,7 @@ def heads(
     as_json: AsJson = False,
 ) -> None:
     """Draw what each attention head of a training attends to at its end, with its role and nearest structure."""
-    from attnsweep.orchestrator.cli.screen.heads import print_heads
+    from attnsweep.orchestrator.cli.screen.results import print_heads
     from attnsweep.orchestrator.inspection.heads import heads_of
     from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
     from attnsweep.orchestrator.storage.output_file import check_output, writing_file

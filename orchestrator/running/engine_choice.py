@@ -1,10 +1,12 @@
-"""Chooses the engine that takes the steps of all trainings of a new sweep: the vmapped one, or compiled blocks."""
+"""Chooses the engine that takes the steps of a new sweep's trainings: `vmapped` (PyTorch's kernels, over all trainings
+of a pack), or `blocks` (programs compiled for a few trainings at a time)."""
 
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, prod
 from typing import Any, Literal, Self
 
@@ -31,8 +33,8 @@ _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
 smallest shipped model) to 0.3 ns (a user's attention). With large matrices the vmapped engine takes 0.3 ns, and a
 compiled gradient half as much (benchmarks/RESULTS.md)."""
 _LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 2_600_000, 1.2e-10
-"""A step of this many numbers does not fit the cache, even in blocks of eight. For the template and `docs/examples`,
-with 64 sequences a batch, blocks then save a seventh to a fifth."""
+"""A step that computes this many numbers does not fit the processor's cache, even for blocks of eight trainings.
+Compiling then saves a seventh to a fifth of the time, measured with the workloads of `docs/examples`."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
 """CPU seconds to compile, once per machine, and per operation of the program: 12 s for a step of 108 operations, 33 s
 for a step of 1,125, and 17 s for a gradient of 301."""
@@ -75,6 +77,7 @@ def engine_for(
         wanted: The engine that the user asks for; `auto` chooses the faster one.
         console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
     """
+    say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
     obstacle = _impossible(spec, workload) if wanted == "blocks" else None
     if wanted != "auto" and obstacle is None:
         return EngineChoice(wanted, "--engine asks for it")
@@ -84,16 +87,12 @@ def engine_for(
             block_engine()
         except NoCompilerError as error:
             obstacle = f"compiled blocks would be several times faster, but {error}"
-            _tell(console, f"this sweep trains vmapped: {obstacle}")
+            say(f"this sweep trains vmapped: {obstacle}")
     elif wanted == "blocks":
-        _tell(console, f"this sweep trains vmapped, not in blocks: {obstacle}")
+        say(f"this sweep trains vmapped, not in blocks: {obstacle}")
     if obstacle is not None:
         return EngineChoice("vmapped", obstacle)
     return EngineChoice("blocks", "its steps repay compiling")
-
-
-def _tell(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
@@ -133,7 +132,7 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Results that a thread prepares while Ray starts: the sweep's engine and its first compiled programs.
+    """What a thread prepares while Ray starts: the choice of the sweep's engine, and the first compiled programs.
 
     Attributes:
         choice: The sweep's engine.
@@ -178,8 +177,8 @@ class Ahead:
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why a sweep's first shape is not compiled: compiling is impossible, or not worth the time;
-    `None` if compiling pays."""
+    """Returns the reason why the steps of a sweep's first training are not compiled: compiling is impossible, or not
+    worth the time; `None` if compiling pays."""
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -207,8 +206,8 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why the steps of a sweep's first shape cannot be compiled; `None` if they can, or if an error
-    leaves this unknown."""
+    """Returns the reason why the steps of a sweep's first training cannot be compiled; `None` if they can be compiled,
+    or if the training raises an error."""
     try:
         Pack(workload, [_first_training(spec, workload)]).compiled_graph()
     except STOPS:

@@ -166,7 +166,7 @@ def check_retry(spec: Sweep) -> None:
 
 
 def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
-    """Refuses `--warm-start` for a sweep that has begun without it."""
+    """Refuses `--warm-start` for a sweep that has begun without this option."""
     if warm_starts and not directory.warm_start:
         raise UserError(
             "--warm-start",
@@ -236,7 +236,8 @@ def begin_shard(
     environment: Environment,
     create: Callable[..., SweepDirectory],
 ) -> SweepDirectory:
-    """Creates the directory of a shard, and that of the whole sweep unless another driver has created it.
+    """Creates the directory of a shard (the trials of one driver), and the directory of the whole sweep unless another
+    driver has created it.
 
     Args:
         where: The sweep's directory.
@@ -304,5 +305,5 @@ def refuse_extension(directory: SweepDirectory) -> None:
 
 
 def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
-    """Returns the directory that a driver writes to: the shard's, or the sweep's own without shards."""
+    """Returns the directory that a driver writes to: the shard's, or the sweep's if the sweep is not divided."""
     return where if shard is None else place_of(where, "--dir").inside(shard.folder)

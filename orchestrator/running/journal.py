@@ -126,8 +126,8 @@ def is_note(line: bytes) -> bool:
 
 
 class StudyLog(BaseJournalBackend):
-    """The journal of Optuna's study: Optuna appends entries in memory, and `save` makes all new ones durable in one
-    write.
+    """The journal of a sweep's Optuna study: Optuna appends entries in memory, and `save` makes all new entries durable
+    in one write.
 
     A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit,
     so no checkpoint and no commit names a trial that was lost.
@@ -337,8 +337,8 @@ def _now() -> str:
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """A context that holds the lock of a journal's file: a link named `study.journal.lock`, which `optuna-dashboard`
-    uses too.
+    """A context that holds the lock of a journal's file: a symbolic link named `study.journal.lock`, the lock that
+    `optuna-dashboard` takes too.
 
     Optuna's own class takes the lock's age from the file behind the link. Therefore Optuna's class would wait forever
     for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or was

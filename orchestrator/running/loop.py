@@ -70,7 +70,7 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The trials and trainings that an earlier run of the sweep has left.
+    """The trials and trainings that earlier runs of the sweep have left.
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.
@@ -138,12 +138,8 @@ class SweepLoop:
         max_failures: int | None = None,
         followers: tuple[Follower, ...],
     ) -> None:
-        self._directory = directory
-        self._workload = workload
-        self._study = study
-        self._writer = writer
-        self._pool = pool
-        self._followers = followers
+        self._directory, self._workload = directory, workload
+        self._study, self._writer, self._pool, self._followers = study, writer, pool, followers
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
         self._sizes = PackSizes.of_sweep(pack_size, directory, learns=study.learns)
         self._first_pack = pack_size or PackSizer.smallest
@@ -199,7 +195,7 @@ class SweepLoop:
 
     @property
     def n_asked(self) -> int:
-        """The number of trials drawn so far, including those of earlier runs."""
+        """The number of trials drawn so far, in this run and in earlier ones."""
         return self._study.n_asked
 
     def under_way(self) -> list[PackUnderWay]:
@@ -239,8 +235,7 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """The trainings per trainer that are queued, in training or still to come. A trial that is still to be drawn
-        counts with its first replicates."""
+        """The trainings per trainer that are queued, in training or, in the first replicates of trials, to come."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
@@ -290,7 +285,7 @@ class SweepLoop:
         return self._environments[machine]
 
     def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Draws trials until they are enough or no trial is left. Returns `False` if the time ran out first."""
+        """Draws trials until `is_enough()` or no trial is left. Returns `False` if the time ran out first."""
         while self._n_to_ask and not is_enough():
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
@@ -305,8 +300,8 @@ class SweepLoop:
         """
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
-        n_wanted = self._plan.n_under_way or self._first_pack
-        return not self._ask(lambda: len(self._plan.backlog) >= n_wanted, time.monotonic() + _ASK_SECONDS)
+        enough = self._plan.n_under_way or self._first_pack
+        return not self._ask(lambda: len(self._plan.backlog) >= enough, time.monotonic() + _ASK_SECONDS)
 
     def _sizer(self, order: PackOrder) -> PackSizer:
         return self._sizes.sizer(self._under_way[order.pack].accelerator, order.shape)
@@ -363,11 +358,7 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Commits the packs that have ended, unless they may wait for others. Returns whether any was committed.
-
-        Args:
-            is_asking: Whether trainers wait for trials.
-        """
+        """Commits the packs that have ended, unless they may wait for others. Returns whether any was committed."""
         is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,

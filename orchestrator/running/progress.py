@@ -41,8 +41,8 @@ class _TwoLines(Progress):
 
 
 class _Cell:
-    """An output of a notebook cell that is redrawn in place without ipywidgets, whose output is lost when the notebook
-    is saved."""
+    """An output of a notebook cell that is redrawn in place. The library ipywidgets is not used, because its output is
+    lost when the notebook is saved."""
 
     def __init__(self, bar: Progress) -> None:
         # IPython is imported only here, because attnsweep does not depend on IPython.
@@ -130,7 +130,7 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes. Every few seconds, and at the end, it also computes the stuck rate with its interval."""
+        """Counts outcomes and, every few seconds and at the end, computes the stuck rate with its interval."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -156,7 +156,7 @@ class ProgressDisplay:
             self._to_close.append(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
-        """Shows that the sweep is alive. Without a live bar it prints a line at intervals.
+        """Shows that the sweep is alive: by the live bar or, without one, by a line at intervals.
 
         Args:
             waiting_for: What the sweep waits for before any pack can train; empty if it waits for nothing.

@@ -16,8 +16,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt. This holds even while Ray starts, because `training.cluster` restores the
-    handler.
+    """A context in which SIGTERM raises KeyboardInterrupt, even while Ray starts, because `training.cluster` restores
+    the handler that Ray replaces.
 
     After a Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow
     and interrupted imports raise errors of their own instead.
@@ -38,8 +38,8 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if Ctrl-C was pressed. Code that catches all errors calls it, because Ctrl-C may have
-    caused the error.
+    """Raises KeyboardInterrupt if Ctrl-C was pressed. Code that catches all errors calls this function, because Ctrl-C
+    may have caused the error.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.

@@ -239,7 +239,8 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives for `optuna-dashboard`, and a note that explains what they measure."""
+        """Stores the names of the objectives for `optuna-dashboard`, and a note on what the dashboard's figures
+        measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -247,7 +248,7 @@ class Study:
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Completes the values of a half-drawn trial: the trial's own sampler draws the missing ones.
+        """Completes a trial of which a kill left some parameters without values: the trial's own sampler draws these.
 
         New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
@@ -305,7 +306,8 @@ def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[F
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Reads the trials of a sweep's study, by number. It writes nothing and does not block a running sweep.
+    """Reads the trials of a sweep's study, in the order of their numbers. Reading writes nothing and does not block a
+    running sweep.
 
     Raises:
         UserError: If the study is missing or cannot be read.
@@ -337,7 +339,7 @@ def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[Froz
 
 
 def refusal(trial: FrozenTrial) -> str | None:
-    """Returns the reason why the workload refused a trial; `None` if it did not."""
+    """Returns the reason why the workload refused a trial's values; `None` if the workload accepted them."""
     reason: str | None = trial.user_attrs.get(_REFUSED)
     return reason
 

@@ -57,7 +57,18 @@ def connection(
         UserError: If nothing answers at the address.
         PoolError: If Ray does not start here.
     """
-    is_ours = _connect(address, preloaded) if started is None else started.result()
+    if started is not None:
+        is_ours = started.result()
+    elif address is None:
+        is_ours = start_here(preloaded)
+    else:
+        is_ours = not ray.is_initialized()
+        if is_ours:
+            _check_reachable(address)
+            try:
+                _initialize(address)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise _unreachable(address, str(error).splitlines()[0]) from error
     if not is_ours:
         yield False
         return
@@ -66,19 +77,6 @@ def connection(
     finally:
         # `ray.shutdown` does nothing if Ray has already ended.
         ray.shutdown()
-
-
-def _connect(address: str | None, preloaded: Sequence[str]) -> bool:
-    if address is None:
-        return start_here(preloaded)
-    if ray.is_initialized():
-        return False
-    _check_reachable(address)
-    try:
-        _initialize(address)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise _unreachable(address, str(error).splitlines()[0]) from error
-    return True
 
 
 def start_here(preloaded: Sequence[str]) -> bool:
@@ -114,11 +112,8 @@ def start_here(preloaded: Sequence[str]) -> bool:
 
 
 def _keep_token_elsewhere() -> None:
-    """Stores Ray's token in this process's environment, if Ray cannot store it in the user's home.
-
-    By default Ray writes a token to the user's home. A service or a container may have no home, or one that cannot be
-    written.
-    """
+    """Stores Ray's token in this process's environment, if Ray cannot store the token in the user's home: a service or
+    a container may have no home, or one that cannot be written."""
     if has_token():
         return
     home = Path.home() / ".ray"

@@ -102,20 +102,20 @@ def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device)
     remaining = []
     for node in nodes:
         n_cpus, n_gpus = claims.get(node.id, Amount())
-        reduced = replace(node, n_cpus=_minus(node.n_cpus, n_cpus), n_gpus=_minus(node.n_gpus, n_gpus))
+        reduced = replace(
+            node,
+            n_cpus=max(round(node.n_cpus - n_cpus, _RAYS_DIGITS), 0.0),
+            n_gpus=max(round(node.n_gpus - n_gpus, _RAYS_DIGITS), 0.0),
+        )
         if _uses_gpus(node, device) and not _uses_gpus(reduced, device):
             reduced = replace(reduced, n_cpus=0.0)
         remaining.append(reduced)
     return remaining
 
 
-def _minus(available: float, taken: float) -> float:
-    return max(round(available - taken, _RAYS_DIGITS), 0.0)
-
-
 def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
-    """Distributes trainers over the nodes. Trainers that are up stay where they are, as long as their node has a place
-    for them.
+    """Distributes trainers over the nodes. Trainers that are up stay where they are, as long as their node has room for
+    them.
 
     If an exact number of trainers is wanted and there are too few GPUs, trainers share them: 10 trainers on 8 GPUs as
     2, 2, 1, 1, 1, 1, 1, 1.
@@ -237,20 +237,12 @@ class NodeRecord:
             return
         self.started(node.id)
         if n_up == 0:
-            self._give_up(node.id, node.host, f"no trainer starts there: {cause_of(why)}")
+            self.give_up(node.id, node.host, f"no trainer starts there: {cause_of(why)}")
         else:
             self.limits[node.id] = n_up
             self._notices.append(
                 f"host {node.host} trains with {n_up} trainers, because no other starts there: {cause_of(why)}"
             )
-
-    def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
-        """Gives up a node because its environment differs from the driver's."""
-        self._give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
-
-    def cannot_compile(self, node_id: str, host: str, why: str) -> None:
-        """Gives up a node because it cannot compile the programs of the sweep."""
-        self._give_up(node_id, host, why)
 
     def wait_for(self, n_trainers: int) -> None:
         """Records how many trainers wait for a node to join."""
@@ -269,7 +261,8 @@ class NodeRecord:
         """Explains for each given-up node why it was given up, as one text."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
-    def _give_up(self, node_id: str, host: str, why: str) -> None:
+    def give_up(self, node_id: str, host: str, why: str) -> None:
+        """Uses a node no more, and tells the user why."""
         if node_id not in self.refused:
             self.refused[node_id] = host, why
             self._notices.append(f"host {host} is not used: {why}")

@@ -180,7 +180,7 @@ class PoolPlan:
         """Records that a trainer is up. If its environment differs from the driver's, ends the trainer and gives up
         its node."""
         if changes:
-            self.record.differs(node_id, host, changes)
+            self.record.give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
             return [self._end(number)]
         trainer = self.trainers[number]
         trainer.node, trainer.hardware, trainer.is_up = node_id, hardware, True
@@ -233,7 +233,7 @@ class PoolPlan:
         match report:
             case Raised(cannot_compile=True):
                 if trainer.node is not None:
-                    self.record.cannot_compile(trainer.node, report.host, report.error)
+                    self.record.give_up(trainer.node, report.host, report.error)
                 return TrainerLost(report.error, out_of_memory=False), [self._end(number)]
             case HandedBack() if not self.is_closing:
                 return report, [self._end(number)]
@@ -245,7 +245,7 @@ class PoolPlan:
         return report, []
 
     def lost(self, number: int) -> list[Action]:
-        """Handles a trainer that has died. The next call of `follow` replaces it if it is still wanted."""
+        """Handles a trainer that has died. The next call of `follow` replaces the trainer if it is still wanted."""
         return [self._end(number)]
 
     def forget(self) -> None:

@@ -180,11 +180,11 @@ class TrainerPool:
     def _collect_within(self, timeout: float) -> Reports:
         waited_for = [*self._calls]
         if not waited_for:
-            if self._programs is not None and not self._programs.done():
-                wait([self._programs], timeout)
-            else:
+            if self._programs is None or self._programs.done():
                 # No trainer exists yet, so the pool just waits for a node.
                 time.sleep(timeout)
+            else:
+                wait([self._programs], timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:

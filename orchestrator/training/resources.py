@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _TRAINER_MODULE = "attnsweep.orchestrator.training.trainer_actor"
 _FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
-"""One of these exists on a machine with a GPU. PyTorch would know exactly, but takes seconds to import."""
+"""One of these files exists on a machine with a GPU. PyTorch would know exactly, but takes seconds to import."""
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
-"""Starts the trainers of a workload for one run."""
+"""The type of functions that start the trainers of a workload for one run."""
 
 
 def cluster_address(address: str | None) -> str | None:
@@ -115,7 +115,7 @@ class Resources:
 
 
 _starting: "list[Future[bool]]" = []
-"""The start of Ray by `starting_meanwhile`, for `open_resources`. A process has at most one Ray."""
+"""The start of Ray that `starting_meanwhile` has begun, for `open_resources`. A process has at most one Ray."""
 
 
 @contextmanager

@@ -68,8 +68,8 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Collects the numbers that certificates measured: arrays (L,) over trainings by metric name; NaN where a training
-    lacks one."""
+    """Collects the numbers that certificates (tests of the label "stuck") measured: arrays (L,) over trainings, by
+    metric name; NaN where a training has no such number."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
     return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}
@@ -96,8 +96,8 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the `trainings` rows of a trained pack. `escapes` (L,) holds the predicted escape steps, NaN where there
-    is none."""
+    """Returns the `trainings` rows of a trained pack. `escapes` (L,) holds the predicted steps at which the trainings
+    leave their start, NaN where there is no prediction."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]

@@ -233,11 +233,6 @@ class Trainer:
     def _width_of(self, order: PackOrder) -> int | None:
         return width_on(self._device, order.as_in or len(order.tasks))
 
-    def _memory_of(self, order: PackOrder) -> PackMemory | None:
-        if self._memory is None:
-            return None
-        return PackMemory(self._width_of(order) or len(order.tasks), self._memory.peak(), self._free)
-
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
         run, model = self._run, _model_of(self._device)
@@ -246,7 +241,10 @@ class Trainer:
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         rows = replace(rows, curves=thinned(rows.curves, run.curves_every))
         self._order = self._pack = None
-        return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
+        memory = None
+        if self._memory is not None:
+            memory = PackMemory(self._width_of(order) or len(order.tasks), self._memory.peak(), self._free)
+        return Trained(rows, result.lane_steps, time.perf_counter() - self._started, memory)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
         """Trains one slice: until the time of the slice is over or all trainings have ended, up to a probe at which the

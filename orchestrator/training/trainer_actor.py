@@ -12,7 +12,7 @@ import pyarrow as pa
 import ray
 
 from attnsweep.orchestrator.importing import importing
-from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
+from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.training_code import digests_here
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.trainer import Trainer
@@ -121,13 +121,9 @@ class TrainerActor(Trainer):
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
         code = digests_here(modules, digests)
-        library_versions = _versions_here(self._run.engine)
-        return Settled(node, platform.node(), self.accelerator, library_versions, code, self.machine)
-
-
-def _versions_here(engine: Engine) -> Mapping[str, str]:
-    """Returns the versions of libraries on this machine. If the engine cannot run here, the engine's entry says why."""
-    try:
-        return versions(engine)
-    except UserError as error:
-        return {**versions(), "engine": str(error)}
+        try:
+            versions_here = versions(self._run.engine)
+        except UserError as error:
+            # The engine cannot run on this machine. The driver gets the reason in place of the engine's version.
+            versions_here = {**versions(), "engine": str(error)}
+        return Settled(node, platform.node(), self.accelerator, versions_here, code, self.machine)

@@ -25,14 +25,14 @@ from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.identities import KeyBias, RowSums
 
-BASE = GPTShape(n_words=50_257, n_context=1024, d_model=768, n_heads=12, n_blocks=12)
+BASE = GPTShape(n_words=50_257, n_tokens=1024, d_model=768, n_heads=12, n_blocks=12)
 """The shape of GPT-2 small."""
 _OTHERS = (
-    ("medium, tied", dataclasses.replace(BASE, d_model=1024, n_heads=16, n_blocks=24, is_tied=True), 354_823_168),
-    ("large, tied", dataclasses.replace(BASE, d_model=1280, n_heads=20, n_blocks=36, is_tied=True), 774_030_080),
-    ("XL, tied", dataclasses.replace(BASE, d_model=1600, n_heads=25, n_blocks=48, is_tied=True), 1_557_611_200),
+    ("medium, tied", dataclasses.replace(BASE, d_model=1024, n_heads=16, n_blocks=24, tied=True), 354_823_168),
+    ("large, tied", dataclasses.replace(BASE, d_model=1280, n_heads=20, n_blocks=36, tied=True), 774_030_080),
+    ("XL, tied", dataclasses.replace(BASE, d_model=1600, n_heads=25, n_blocks=48, tied=True), 1_557_611_200),
 )
-_SMALL = GPTShape(n_words=11, n_context=24, d_model=16, n_heads=2, n_blocks=2)
+_SMALL = GPTShape(n_words=11, n_tokens=24, d_model=16, n_heads=2, n_blocks=2)
 """The shape of the model whose multiplications are counted and whose cache is compared."""
 
 
@@ -85,7 +85,7 @@ def _share(name: str, published: str, ours: float, low: float, high: float) -> C
 
 def _parameters() -> Iterator[ComparedValue]:
     full, single = _built(BASE), _built(dataclasses.replace(BASE, n_blocks=1))
-    tied = _built(dataclasses.replace(BASE, is_tied=True))
+    tied = _built(dataclasses.replace(BASE, tied=True))
     assert full.head is not None
     yield _exact("one block, d = 768", 7_087_872, n_parameters(full.blocks[0]))
     yield _exact("model with 1 block", 85_120_849, n_parameters(single))
@@ -128,7 +128,7 @@ def _flat() -> ComparedValue:
     # `n_words` is not among the sizes: the tasks have fewer words, and the declared identities do not depend on the
     # number of words.
     sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
-    declared = identities_of(GPTParameters(n_tokens=BASE.n_context, **sizes))
+    declared = identities_of(GPTParameters(n_tokens=BASE.n_tokens, **sizes))
     state = dict(_built(BASE).named_parameters())
     ours = sum(identity.sums(state).numel() for identity in declared if isinstance(identity, KeyBias | RowSums))
     return _by_formula("flat directions of 12 blocks: key biases, rows", 107_370, ours)

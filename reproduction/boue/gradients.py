@@ -27,7 +27,7 @@ from attnsweep.workloads.gpt.workload import GPTWorkload
 
 EXACT = 1e-14
 """The largest error that counts as equal, as a share of the whole gradient's norm."""
-_PLAIN = GPTShape(n_words=11, n_context=9, d_model=12)
+_PLAIN = GPTShape(n_words=11, n_tokens=9, d_model=12)
 
 
 _CASES = (
@@ -35,7 +35,7 @@ _CASES = (
     (dataclasses.replace(_PLAIN, activation="gelu"), 0.0),
     (dataclasses.replace(_PLAIN, activation="gelu", n_heads=4), 1e-5),
     (dataclasses.replace(_PLAIN, activation="gelu_tanh", n_heads=2, is_causal=False), 1e-5),
-    (dataclasses.replace(_PLAIN, activation="gelu", n_heads=2, n_blocks=3, is_tied=True), 1e-5),
+    (dataclasses.replace(_PLAIN, activation="gelu", n_heads=2, n_blocks=3, tied=True), 1e-5),
     (dataclasses.replace(_PLAIN, n_heads=2, n_blocks=2, lora_rank=3), 1e-1),
     (dataclasses.replace(_PLAIN, n_heads=3, qk="merged", n_blocks=2), 1e-5),
 )
@@ -181,7 +181,7 @@ def states_by_hand(model: GPT, batch: Batch) -> States:
         x = x + _linear(p, prefix + "ffn.second.", hidden)
         states["feed-forward part"] = x.unsqueeze(0)
     y = _norm(p, "last_norm.", x)
-    logits = y @ p["token.weight"].T if model.shape.is_tied else _linear(p, "head.", y)
+    logits = y @ p["token.weight"].T if model.shape.tied else _linear(p, "head.", y)
     nats = torch.logsumexp(logits, 1) - logits[torch.arange(n), batch["target"][0]]
     loss = (nats * batch["weight"][0]).sum()
     return states | {"logits": logits.unsqueeze(0), "cross-entropy": loss}
@@ -216,7 +216,7 @@ def _attention(model: GPT, p: States, prefix: str, x: Tensor) -> tuple[Tensor, T
     return _linear(p, prefix + "out.", mixed), torch.stack(weights).unsqueeze(0)
 
 
-_SHAPE = GPTShape(n_words=11, n_context=9, d_model=12, n_heads=2, activation="gelu")
+_SHAPE = GPTShape(n_words=11, n_tokens=9, d_model=12, n_heads=2, activation="gelu")
 
 
 class MaskThatMultiplies(Attention):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer, EncoderShape
-from attnsweep.workloads.formal_languages.languages import N_SYMBOLS
+from attnsweep.workloads.formal_languages.language import N_SYMBOLS
 
 Entries = Mapping[tuple[int, int], float]
 """The nonzero entries of a matrix by (input, output)."""

@@ -29,7 +29,8 @@ from attnsweep.reproduction.chiang.fig4 import frame
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
 from attnsweep.reproduction.rows import share_row, value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.languages import LANGUAGES, Tokens, tokenize
+from attnsweep.workloads.formal_languages.language import Tokens, tokenize
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
 
 Lengths = Mapping[str, Sequence[int]]
 """Lengths of strings by language."""

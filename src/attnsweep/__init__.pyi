@@ -1,5 +1,5 @@
-from .orchestrator.analysis import compare as compare
 from .orchestrator.analysis.answer import Answer as Answer
+from .orchestrator.analysis.comparison import compare as compare
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.role_results import role_rates as role_rates
 from .orchestrator.analysis.role_results import role_rates_by as role_rates_by
@@ -68,7 +68,7 @@ from .workloads.engine.contract import Written as Written
 from .workloads.engine.optimizers import State as State
 from .workloads.errors import SpecError as SpecError
 from .workloads.errors import UserError as UserError
-from .workloads.formal_languages.languages import Language as Language
+from .workloads.formal_languages.language import Language as Language
 from .workloads.formal_languages.workload import FormalLanguages as FormalLanguages
 from .workloads.head_maps import attention_weights as attention_weights
 from .workloads.interventions import intervene as intervene

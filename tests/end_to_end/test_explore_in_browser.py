@@ -79,7 +79,7 @@ def test_a_click_on_a_point_shows_the_ledgers_numbers(page: str, browser: Browse
         first, last = curve[0], curve[-1]
         assert texts(browser, ".curve figcaption") == [
             f"evaluation loss from {first['value']:g} at step {first['step']} to {last['value']:g} at step"
-            f" {last['step']}; the height is logarithmic"
+            f" {last['step']}; the axis is the same for all trainings that did not diverge"
         ]
         commands = [shlex.split(each) for each in texts(browser, ".detail pre.command")]
         assert commands == [["attnsweep", verb, "sweep", "3/0"] for verb in ("heads", "replay", "why")]

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep import open_sweep
-from attnsweep.orchestrator.analysis import compare
+from attnsweep.orchestrator.analysis.comparison import compare
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.inspection.fork import fork
 from attnsweep.orchestrator.ledger.fragments import TABLES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.cli.shard_option import parse_shard
+from attnsweep.orchestrator.cli.run_options import parse_shard
 from attnsweep.orchestrator.storage.shards import Shard
 from tests.infra.commands import ROOT, parsed, requirement
 from tests.infra.manifests import CRDS, built, pods, problems

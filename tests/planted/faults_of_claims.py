@@ -4,12 +4,12 @@ from tests.planted.fault import Fault
 
 _EVIDENCE = "orchestrator/analysis/evidence.py"
 _VERDICT = "orchestrator/analysis/verdict.py"
-_OF_EVIDENCE = "tests/orchestrator/analysis/verdicts/test_evidence.py"
-_OF_VERDICTS = "tests/orchestrator/analysis/verdicts/test_verdict.py"
+_OF_EVIDENCE = "tests/orchestrator/analysis/test_evidence.py"
+_OF_VERDICTS = "tests/orchestrator/analysis/test_verdict.py"
 _GROWN = "tests/orchestrator/running/test_verifying.py::test_a_claim_is_decided_in_a_sweep_that_grows"
 
 _ROWS = "orchestrator/analysis/verdict_rows.py"
-_OF_ROWS = "tests/orchestrator/analysis/verdicts/test_rows.py"
+_OF_ROWS = "tests/orchestrator/analysis/test_verdict.py"
 _VERIFYING = "tests/orchestrator/running/test_verifying.py"
 _OF_ATLAS = "tests/orchestrator/report/test_atlas.py"
 
@@ -151,7 +151,7 @@ FAULTS_OF_CLAIMS = (
     ),
     Fault(
         "an option that a command is not to have",
-        "orchestrator/cli/resource_options.py",
+        "orchestrator/cli/run_options.py",
         " for each in _OPTIONS if each[0] not in without]\n",
         " for each in _OPTIONS]\n",
         ("tests/orchestrator/cli/test_resource_options.py::test_commands_that_train_sweeps_have_the_same_options",),

@@ -70,7 +70,7 @@ FAULTS_OF_ENGINES = (
         "graph.n_numbers > 0 else",
         (
             "tests/orchestrator/running/test_engine_choice.py::"
-            "test_the_template_is_compiled_where_its_small_gain_repays_it",
+            "test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compiler",
         ),
     ),
     Fault(

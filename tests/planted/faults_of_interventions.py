@@ -111,7 +111,7 @@ FAULTS_OF_INTERVENTIONS = (
         "value < level - {share} * abs(level)",
         "value < level + {share} * abs(level)",
         (
-            "tests/orchestrator/analysis/onset/test_events.py"
+            "tests/orchestrator/analysis/test_onset_times.py"
             "::test_a_level_is_passed_where_the_loss_is_more_than_a_hundredth_below_it",
         ),
     ),

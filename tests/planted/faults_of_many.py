@@ -88,7 +88,7 @@ FAULTS_OF_MANY = (
     Fault(
         "a smoothing that is judged by the trials it was fitted to",
         "orchestrator/analysis/phase/splines.py",
-        "without = logit - spread * (self.k - self.weight * probability) / left",
+        "without = logit - spread * (self.k_P - self.weight_P * probability) / left",
         "without = logit",
         _SPLINES,
     ),

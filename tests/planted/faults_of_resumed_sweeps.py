@@ -67,7 +67,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a difference that nobody is told of",
         "orchestrator/cli/ending.py",
-        "        hooks.tell_fault(on_failure, place, summary.fault)\n",
+        "        tell_fault(on_failure, place, summary.fault)\n",
         "        pass\n",
         (_SELF_CHECK,),
     ),
@@ -151,7 +151,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "missing weights that nobody is told of",
         "orchestrator/cli/ending.py",
-        "        hooks.tell_fault(on_failure, place, unkept)\n",
+        "        tell_fault(on_failure, place, unkept)\n",
         "        pass\n",
         (_WEIGHTS,),
     ),

@@ -150,7 +150,7 @@ FAULTS_OF_SHARDS = (
     ),
     Fault(
         "a task of an array whose number nobody has checked",
-        "orchestrator/cli/shard_option.py",
+        "orchestrator/cli/run_options.py",
         "    return index < count <= MOST_SHARDS\n",
         "    return True\n",
         ("tests/orchestrator/cli/test_shard_option.py",),

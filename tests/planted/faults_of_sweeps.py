@@ -9,8 +9,8 @@ _PROJECTION = "tests/orchestrator/tracking/test_tracking_projection.py"
 _STORES = "tests/orchestrator/tracking/test_other_stores.py"
 _RATES = "tests/orchestrator/analysis/rates"
 _GOALS = "tests/search_spaces/test_measured.py"
-_PREFERRED = "tests/orchestrator/analysis/test_preferred.py"
-_COMPARISON = ("tests/orchestrator/analysis/comparison/test_comparison.py",)
+_PREFERRED = "tests/orchestrator/analysis/test_results.py"
+_COMPARISON = ("tests/orchestrator/analysis/test_comparison.py",)
 _AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found",)
 
 FAULTS_OF_SWEEPS = (
@@ -329,14 +329,14 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/analysis/onset_times.py",
         "leaving_T[::-1].cumsum()[::-1]",
         "leaving_T.cumsum()",
-        ("tests/orchestrator/analysis/onset/test_share_by_step.py",),
+        ("tests/orchestrator/analysis/test_onset_times.py",),
     ),
     Fault(
         "trainings of one trial taken as independent in hazard ratios",
         "orchestrator/analysis/hazards.py",
-        '"groups": counts.trial[row]',
+        '"groups": keys[row, 0]',
         '"groups": np.arange(len(row))',
-        ("tests/orchestrator/analysis/onset/test_hazards.py",),
+        ("tests/orchestrator/analysis/test_hazards.py",),
     ),
     Fault(
         "an interaction of what single parameters already explain",
@@ -364,7 +364,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/analysis/role_emergence.py",
         "and fewest_with > 0",
         "and n_with > 0",
-        ("tests/orchestrator/analysis/roles/test_role_emergence.py",),
+        ("tests/orchestrator/analysis/test_role_emergence.py",),
     ),
     Fault(
         "a report that names the folders of its machine",
@@ -510,7 +510,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a cluster that the environment names, and --local does not leave out",
-        "orchestrator/cli/resource_options.py",
+        "orchestrator/cli/run_options.py",
         "        return option.default\n",
         "        return value\n",
         ("tests/orchestrator/cli/test_resource_options.py::test_local_goes_before_a_cluster_in_the_environment",),

@@ -15,7 +15,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/field/transformer.py",
         "last_sight = Sight(sight.bias_BQK[:, -1:],",
         "last_sight = Sight(sight.bias_BQK[:, :1],",
-        ("tests/workloads/field/test_transformer.py",),
+        ("tests/workloads/field/test_field_problems.py",),
     ),
     Fault(
         "a round too few", "workloads/engine/streams.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_streams.py",)
@@ -240,7 +240,7 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "a loss that counts padding",
         "workloads/translation/workload.py",
-        "return _mean(nats_BT, target_BT != PAD)",
+        "return (nats_BT * counts_BT).sum() / counts_BT.sum()",
         "return nats_BT.mean()",
         ("tests/workloads/translation/test_translation_losses.py",),
     ),

@@ -20,7 +20,7 @@ from typer.main import get_group
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
-from attnsweep.orchestrator.cli.screen.comparison import print_comparison
+from attnsweep.orchestrator.cli.screen.results import print_comparison
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger

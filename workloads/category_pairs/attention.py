@@ -41,10 +41,8 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (B, M, O) where logits depend on categories only, and values and residual on
-    positions only. Tokens of the same category in a text have the same attention weights, computed once per (text,
-    category).
-    """
+    """Returns the attention output Z (B, M, O) where logits depend on categories only, values and residual on positions
+    only. Tokens of one category in a text have the same attention weights, which are computed once."""
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
     return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
@@ -53,9 +51,7 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (B, M, O) where logits, values and residual depend on the whole token. The rows of
-    categories come first, then those of positions.
-    """
+    """Returns the attention output Z (B, M, O) where logits, values and residual depend on the whole token."""
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
     # The attention logits of each query position for every category are (B, M, N). With softmax, its logits for every

@@ -35,11 +35,7 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 def certify(
-    module: nn.Module,
-    loss: Loss,
-    lanes: Lanes[CategoryPairsParameters],
-    state: State,
-    outcome: NDArray[np.str_],
+    module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_]
 ) -> list[Certificate | None]:
     """Tests the labels of L stuck trainings. Returns a certificate for each, or `None` for a label without a test.
 

@@ -16,14 +16,7 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
-from attnsweep.workloads.engine.contract import (
-    Batch,
-    Certificate,
-    HeadScores,
-    Lanes,
-    Split,
-    Workload,
-)
+from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Split, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity
 
@@ -115,9 +108,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the exact reference levels, or for a system C that is evaluated on texts, levels estimated on the
-        same texts.
-        """
+        """Returns the exact reference levels; for a system C that is evaluated on texts, levels estimated on them."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):
@@ -134,11 +125,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None
 
     def certify(
-        self,
-        lanes: Lanes[CategoryPairsParameters],
-        state: State,
-        outcome: NDArray[np.str_],
-        detail: NDArray[np.str_],
+        self, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
         del detail
         if can_be_promoted(lanes.shared):

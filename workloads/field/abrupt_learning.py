@@ -23,9 +23,8 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention with a fixed factor for each weight: s Q K^t times the factor, or softmax(s Q K^t + ln factor). Without
-    a softmax the weights are not divided by the number of keys, as in the source.
-    """
+    """Attention with a fixed factor for each weight: s Q K^t times the factor, or softmax(s Q K^t + ln factor). As in
+    the source, weights without a softmax are not divided by the number of keys."""
 
     factor_TT: Tensor
 
@@ -43,9 +42,7 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns which tokens each answer has to attend to, (length, T) bool. In the task `permutation` it is the token
-    that holds the answer's place.
-    """
+    """Returns which tokens each answer has to attend to, (length, T) bool; in a permutation that with its place."""
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -61,9 +58,8 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """Returns T, the number of tokens that the model reads. They are the numbers, the separator, and all answers but
-    the last; in a permutation also the places and a second separator.
-    """
+    """Returns T, the number of tokens that the model reads: numbers, separator, and all answers but the last; in a
+    permutation also the places and a second separator."""
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 
@@ -111,9 +107,7 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (B, T), and the next token of each, (B, T); the last `length` are the
-    answers. Sums are modulo n_numbers + 1.
-    """
+    """Draws the tokens that the model reads, (B, T), and the next of each, (B, T): the last `length` are answers."""
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]

@@ -23,9 +23,7 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2. The weights A are attention, or depend on positions
-    alone.
-    """
+    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2. A is attention, or weights that depend on positions."""
 
     scale: Tensor
 
@@ -73,9 +71,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model. Its attention scale and epsilon are buffers, because trainings of one pack may differ in
-    them.
-    """
+    """Returns the model. Attention scale and epsilon are buffers, because trainings of one pack may differ in them."""
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,

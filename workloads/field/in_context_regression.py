@@ -65,9 +65,7 @@ def model(
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss. Returns them twice, as the
-    unused target too.
-    """
+    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss; as unused target too."""
     # The draw's only use is to put the tensor on the device of the training: its numbers are not used.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":

@@ -137,9 +137,7 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of attention on tokens that follow earlier copies of the query, (N, H). The mean is over the
-    queries that have such copies.
-    """
+    """Returns the fraction of attention on tokens that follow earlier copies of the query, if there are any, (N, H)."""
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)

@@ -33,9 +33,7 @@ def model(
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs as tokens `a b =`, (p^2, 3), with the sums a + b modulo p, (p^2,). The token `=` has number
-    p.
-    """
+    """Returns all pairs as tokens `a b =`, (p^2, 3), where `=` is p, and the sums a + b modulo p, (p^2,)."""
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 
@@ -43,9 +41,7 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns the fraction () of the embedding's power in its `n_key` strongest frequencies, out of (p - 1) / 2. The
-    mean over tokens does not count as a frequency.
-    """
+    """Returns the fraction () of the embedding's power in the `n_key` strongest frequencies, without the mean."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # `waves` has the shape (2, frequency, p): cosine and sine.

@@ -21,9 +21,8 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform signs (B, n), and returns them with their parity: the product of the first k signs, (B,). Choosing
-    the first k loses no generality, because the model treats all positions alike.
-    """
+    """Draws uniform signs (B, n), and their parity (B,): the product of k of them. They may as well be the first k,
+    because the model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 
@@ -39,9 +38,7 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """Returns the fraction () of the first layer's squared weights that is on the k signs of the parity; about k / n at
-    the start.
-    """
+    """Returns the fraction () of the first layer's squared weights on the k signs; at the start about k / n."""
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

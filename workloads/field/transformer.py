@@ -146,9 +146,7 @@ class Transformer(nn.Module):
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the normalized states that the last layer turns into logits, (B, T, D), and each block's attention
-        weights.
-        """
+        """Returns the normalized states before the last layer, (B, T, D), and each block's attention weights."""
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:

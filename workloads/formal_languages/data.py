@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.formal_languages.languages import Tokens, count_ones, tokenize
+from attnsweep.workloads.formal_languages.language import Tokens, count_ones, tokenize
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
@@ -23,11 +23,9 @@ for 8 lanes as for 128."""
 
 
 class Lengths(NamedTuple):
-    """The length of the strings of each lane.
+    """The lengths (L,) of the strings of each lane, int64, and the longest of them.
 
-    Attributes:
-        of_lane: (L,) int64, the lengths.
-        longest: The longest length, given separately, because reading it from the tensor would wait for the device.
+    `longest` is given separately, because reading it from the tensor would wait for the device.
     """
 
     of_lane: Tensor
@@ -84,9 +82,8 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (L, S, B, ...), with labels. `sign` is +1 for strings of the language and -1 for
-    others; `odds` is the fraction in the language of all strings with the same number of 1s.
-    """
+    """Draws random strings as tokens, (L, S, B, ...), with labels: `sign`, +1 for strings of the language and -1 for
+    others, and `odds`, the fraction in the language of all strings with the same number of 1s."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])
@@ -104,14 +101,9 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws strings of random bits, (L, S, B, N) bool; N is the longest length, and bits beyond a string are false.
+    """Draws B = `n_strings` strings of random bits for each of S steps, (L, S, B, N) bool.
 
-    Args:
-        streams: The streams of the L trainings.
-        name: The name of the stream.
-        lengths: The lengths of the strings.
-        n_strings: B, the strings per step.
-        steps: The S steps.
+    N is the longest length, and bits beyond a string are false. `name` is that of the random stream.
     """
     length_L, longest = lengths
     is_inside = torch.arange(longest, device=length_L.device) < length_L.view(-1, 1, 1, 1)

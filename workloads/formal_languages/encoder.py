@@ -21,7 +21,7 @@ from attnsweep.workloads.attention.attention import ATTENTION_SCALES, attended, 
 from attnsweep.workloads.engine.initialization import StartingLaw
 from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.formal_languages.languages import N_SYMBOLS, Tokens
+from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
 
 ENCODER_SCALES = (*ATTENTION_SCALES, "log_n_query_inv_sqrt_d")
 """The scales of `logit_scale`, and the scale of the authors' code: `log_n_query_inv_sqrt_d` multiplies a layer's input

@@ -11,7 +11,7 @@ from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.languages import Tokens
+from attnsweep.workloads.formal_languages.language import Tokens
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
@@ -22,17 +22,14 @@ _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """Returns the attention of CLS to position 1, averaged over strings, (H,). NaN if the encoder has no position
-    features, and so cannot tell position 1 from others.
-    """
+    """Returns the attention of CLS to position 1, averaged over strings, (H,); NaN without position features."""
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """Returns the entropy of CLS's attention over positions, relative to the maximum log n, (H,). It is averaged over
-    strings. A token that stands for several positions shares its attention equally among them.
-    """
+    """Returns the entropy of the attention of CLS, relative to the maximum log n, (H,), averaged over strings.
+    A token that stands for several positions shares its attention equally among them."""
     log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
 
@@ -46,13 +43,7 @@ def _looked_at(lanes: LanguageLanes) -> Batch:
 
 def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadScores:
     """Scores the heads of L trainings, (L, n_layers, n_heads), on strings of training length. The role is `positional`
-    or `none`.
-
-    Args:
-        template: An encoder of the pack's shape.
-        lanes: The L trainings.
-        state: Their parameters and buffers, (L, ...) by name.
-    """
+    or `none`. `template` is an encoder of the pack's shape; `state` has parameters and buffers, (L, ...) by name."""
 
     def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         assert isinstance(module, Encoder)

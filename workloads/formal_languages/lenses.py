@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.contract import Batch, Lanes, Workload
 from attnsweep.workloads.formal_languages.data import looked_at_batch, tokens_of
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.languages import N_SYMBOLS, Tokens
+from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
 

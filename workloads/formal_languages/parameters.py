@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from attnsweep.workloads.attention.attention import check_heads
 from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
-from attnsweep.workloads.formal_languages.languages import LANGUAGES, REPRESENTATIONS, Language
+from attnsweep.workloads.formal_languages.language import REPRESENTATIONS, Language
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.update_rules import optimizer_parameter
 
@@ -95,9 +96,7 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How strings become tokens: `kinds` or `positions`. The value `auto` of `tokens` is resolved to one of
-        them.
-        """
+        """How strings become tokens: `kinds` or `positions`, to one of which `auto` is resolved."""
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"

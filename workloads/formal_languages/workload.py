@@ -132,22 +132,22 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
             "accuracy": _accuracy(batch["logit"], batch["sign"]),
             "logit_std": batch["logit"].std(correction=0),
         }
-        for length in self._test_lengths(batch):
+        for length in (int(name.partition("/")[0]) for name in batch if name.endswith("/sign")):
             sign_B = batch[f"{length}/sign"]
             logit_B, attention = encoder.trace(tokens_of(batch, length))
             accuracy = _accuracy(logit_B, sign_B)
+            first_by_layer = [first_attention(encoder, weight_BHT).mean() for weight_BHT in attention]
             measured |= {
                 f"cross_entropy_{length}": _NAT * _cross_entropy(logit_B, sign_B),
                 f"accuracy_{length}": accuracy,
                 f"generalizes_{length}": (accuracy == 1.0).to(accuracy.dtype),
-                f"first_attention_{length}": _attention_to_first(encoder, attention),
+                f"first_attention_{length}": torch.stack(first_by_layer).sum(),
             }
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses, on the evaluation strings, of the logit 0, of the best constant, and of the best function
-        of the number of 1s, if the language has one.
-        """
+        """Returns the losses on the evaluation strings of the logit 0, the best constant, and, if the language has it,
+        the best function of the number of 1s."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -169,15 +169,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
     def score_heads(self, lanes: Lanes[FormalLanguagesParameters], state: State) -> HeadScores | None:
         return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
-
-    @staticmethod
-    def _test_lengths(batch: Batch) -> list[int]:
-        return [int(name.partition("/")[0]) for name in batch if name.endswith("/sign")]
-
-
-def _attention_to_first(encoder: Encoder, attention: list[Tensor]) -> Tensor:
-    """Returns the attention of CLS to position 1, averaged over heads and summed over layers."""
-    return torch.stack([first_attention(encoder, weight_BHT).mean() for weight_BHT in attention]).sum()
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:

@@ -24,8 +24,7 @@ LEVEL = "level/"
 
 def training_batch(lanes: GPTLanes, step: int) -> Batch:
     """Draws the batch of a step: `token`, `target` and `weight`, each (L, B, T). Weights are equal where a prediction
-    counts and 0 elsewhere, and sum to 1 over a training's batch.
-    """
+    counts and 0 elsewhere, and sum to 1 over a training's batch."""
     return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
 
@@ -39,10 +38,6 @@ def evaluation_batch(lanes: GPTLanes) -> Batch:
         f"{LEVEL}{name}": torch.where(drawn.counts_LBT, value * weight_LBT, 0.0).sum((1, 2)).to(lanes.dtype)
         for name, value in nats.items()
     }
-
-
-def looked_at_sequences(lanes: GPTLanes, n_sequences: int) -> Sequences:
-    return _sequences(lanes, "heads", n_sequences, 0)
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,14 +72,10 @@ def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
     """Scores the heads of L trainings, (L, N, H), on held-out sequences, and labels their roles (`score_patterns`).
 
     `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of the
-    segment, because an induction head reads there what a previous-token head wrote.
-
-    Args:
-        template: A model of the pack's shape.
-        lanes: The L trainings.
-        state: Their parameters and buffers, (L, ...) by name.
+    segment, because an induction head reads there what a previous-token head wrote. `template` is a model of the pack's
+    shape; `state` has parameters and buffers, (L, ...) by name.
     """
-    drawn = looked_at_sequences(lanes, _N_SEQUENCES)
+    drawn = _sequences(lanes, "heads", _N_SEQUENCES, 0)
     batch = {
         "token": drawn.token_LBT,
         "counts": drawn.counts_LBT,

@@ -40,14 +40,14 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
     shape = parameters.shape
     config = GPT2Config(
         vocab_size=shape.n_words,
-        n_positions=shape.n_context,
+        n_positions=shape.n_tokens,
         n_embd=shape.d_model,
         n_layer=shape.n_blocks,
         n_head=shape.n_heads,
         n_inner=shape.d_ffn,
         activation_function=_ACTIVATIONS[shape.activation],
         layer_norm_epsilon=parameters.layer_norm_eps,
-        tie_word_embeddings=shape.is_tied,
+        tie_word_embeddings=shape.tied,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
@@ -102,7 +102,7 @@ def _weights(module: GPT, parameters: GPTParameters) -> State:
 def _positions(module: GPT) -> Tensor:
     """Returns the table of position embeddings, (C, D); zeros for a model without positions."""
     if module.shape.positions == "none":
-        return module.token.weight.new_zeros(module.shape.n_context, module.shape.d_model)
+        return module.token.weight.new_zeros(module.shape.n_tokens, module.shape.d_model)
     return module.position_CD if module.position is None else module.position
 
 

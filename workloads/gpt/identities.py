@@ -50,9 +50,7 @@ def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
 
 
 def _embedding_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields the identities of the embeddings. If tied, only positions have them, because the last layer reads the
-    tokens' too.
-    """
+    """Yields identities of the embeddings; if tied, of positions only, as the last layer reads the tokens' too."""
     token, position = Part("token.weight"), Part("position")
     is_learned = parameters.positions == "learned"
     if is_learned:

@@ -19,14 +19,14 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The sizes and options of a GPT, which all lanes of a pack share.
+    """The sizes and options of a GPT, which all lanes of a pack share. They have the names of the parameters.
 
     Attributes:
         n_words: V, the size of the vocabulary.
-        n_context: C, the largest number of tokens in a sequence.
+        n_tokens: C, the largest number of tokens in a sequence.
         d_ffn: Width of the feed-forward parts; `None` = 4 D.
         positions: A name among `POSITIONS`.
-        is_tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
+        tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
         is_causal: Whether a token sees no later tokens.
         qk, qk_rank: The same as for `Attention`.
         lora_rank: The rank of the updates of all linear layers, with which all other weights are frozen; `None` for no
@@ -34,13 +34,13 @@ class GPTShape:
     """
 
     n_words: int
-    n_context: int
+    n_tokens: int
     d_model: int
     n_blocks: int = 1
     n_heads: int = 1
     d_ffn: int | None = None
     positions: str = "learned"
-    is_tied: bool = False
+    tied: bool = False
     is_causal: bool = True
     qk: str = "factored"
     qk_rank: int | None = None
@@ -73,7 +73,7 @@ class GPT(nn.Module):
         lora_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        V, C, D = shape.n_words, shape.n_context, shape.d_model
+        V, C, D = shape.n_words, shape.n_tokens, shape.d_model
         linear: MakesLinear = Linear
         if shape.lora_rank is not None:
             linear = functools.partial(LowRankLinear, rank=shape.lora_rank, scale=lora_scale)
@@ -96,7 +96,7 @@ class GPT(nn.Module):
             for _ in range(shape.n_blocks)
         )
         self.last_norm = LayerNorm(D, layer_norm_eps)
-        self.head = None if shape.is_tied else linear(D, V)
+        self.head = None if shape.tied else linear(D, V)
         self.shape = shape
 
     def forward(self, token_BT: Tensor) -> Tensor:

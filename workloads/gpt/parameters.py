@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attnsweep.workloads.attention.attention import (
     attention_scale_parameter,
@@ -39,6 +39,9 @@ _MODEL_PARAMETERS = (
     "attention_scale",
 )
 """The parameters that, with the weights, define the function that a model computes."""
+
+
+_OF_SHAPE = {field.name for field in fields(GPTShape)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,20 +121,8 @@ class GPTParameters(TrainingParameters):
     @property
     def shape(self) -> GPTShape:
         """The sizes and options of the model that follow from the parameters."""
-        return GPTShape(
-            n_words=self.n_words,
-            n_context=self.n_tokens,
-            d_model=self.d_model,
-            n_blocks=self.n_blocks,
-            n_heads=self.n_heads,
-            d_ffn=self.d_ffn,
-            positions=self.positions,
-            is_tied=self.tied,
-            qk=self.qk,
-            qk_rank=self.qk_rank,
-            activation=self.activation,
-            lora_rank=self.lora_rank,
-        )
+        sizes: dict[str, Any] = {name: value for name, value in self.values().items() if name in _OF_SHAPE}
+        return GPTShape(**sizes)
 
     def __post_init__(self) -> None:
         check_heads(self.d_model, self.n_heads, self.qk, self.qk_rank)

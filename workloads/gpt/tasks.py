@@ -74,9 +74,7 @@ class Task(ABC):
             raise SpecError("n_words", given=n_words, expected=f"{least}, {reason}", fix="raise n_words")
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest `chain_contrast` with which a loss over `n_judged` tokens can tell solved trainings from
-        others.
-        """
+        """Returns the smallest `chain_contrast` with which noise in `n_judged` tokens decides no outcome."""
         del n_judged
         return 0.0
 
@@ -122,9 +120,7 @@ class Task(ABC):
 
 
 class BigramTable(Task):
-    """Independent uniform tokens, with the targets y_i = table(x_(i-1), x_i) of a random table per training. Models
-    must attend to the previous token.
-    """
+    """Independent uniform tokens, with targets y_i = table(x_(i-1), x_i) from a random table for each training."""
 
     name = "bigram_table"
     # A drawn table whose targets depend on the current token alone leaves nothing to solve. With 2 words this is one
@@ -160,9 +156,7 @@ _DEVIATIONS = 10.0
 
 
 class Order2Chain(Task):
-    """A stationary Markov chain of order 2: p(y | x_(i-1), x_i) = softmax(contrast z), with z ~ N(0, 1) drawn per
-    training. The next token depends on the last two tokens.
-    """
+    """Stationary Markov chains: p(y | x_(i-1), x_i) = softmax(contrast z), with z ~ N(0, 1) drawn for each training."""
 
     name = "order_2_chain"
     least_words = 4  # As in `BigramTable`.
@@ -179,9 +173,7 @@ class Order2Chain(Task):
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the transition probabilities `next` (L, P, V) float64, and computes `pair` (L, P), the stationary
-        distribution of pairs.
-        """
+        """Draws transition probabilities `next` (L, P, V), and computes the stationary law `pair` (L, P) of pairs."""
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
         next_LPV = logits_LPV.softmax(-1)
@@ -270,9 +262,6 @@ class Induction(Task):
         return Sequences(text_LBT[..., :-1], text_LBT[..., 1:], position_T[:-1] >= length_LB1)
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns -log p of the targets under each reference predictor. The predictor `context` is uniform over the
-        segment's tokens except the current one, and ignores their order.
-        """
         del laws
         # Predictions count from the end of the segment on, so the tokens that do not count are the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
@@ -280,14 +269,13 @@ class Induction(Task):
         return {
             "constant": zeros + math.log(n_words),
             "current": zeros + math.log(n_words - 1),
+            # Uniform over the segment's tokens except the current one, whatever their order.
             "context": zeros + (length_LB1 - 1.0).log(),
             "optimum": zeros,
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens of the segment's first round, where a previous-token head writes what induction heads
-        read.
-        """
+        """Returns the segment's first round, where a previous-token head writes what induction heads read."""
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
 

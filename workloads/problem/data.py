@@ -37,9 +37,7 @@ class Draw:
 
     @property
     def fixed(self) -> Self:
-        """A `Draw` whose numbers are the same at all steps, in training and evaluation, for what belongs to the
-        training's task.
-        """
+        """A `Draw` of the same numbers at all steps of training and evaluation, for what belongs to the task."""
         return type(self)(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:

@@ -144,11 +144,9 @@ def _calls(role: str, functions: Mapping[str, object]) -> dict[str, Call]:
 
 
 def _diverged(has_table: bool) -> Rule:
-    """Makes the rule of `diverged`. For a table it uses the loss on the training rows, because the held-out loss also
-    rises while a training memorizes.
-    """
     if not has_table:
         return Rule.diverged()
+    # The held-out loss of a table also rises while a training memorizes.
     return Rule(
         outcome="diverged",
         when=lambda _, evidence: has_diverged(evidence.metrics["loss"], evidence.levels["zero"]),
@@ -171,15 +169,7 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """Checks a condition that the user gave, and returns it.
-
-    Args:
-        when: The condition that the user gave.
-        subject: The outcome or event whose condition it is, for error messages.
-
-    Raises:
-        SpecError: If it is neither a valid text nor a function.
-    """
+    """Returns the condition of a subject, such as `the event begun`, if it is a valid text or a function."""
     if isinstance(when, str):
         terms_of(when)
         return when

@@ -83,9 +83,8 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns `alignment`, the fraction of queries whose strongest key is the aligned word, and `alignment_baseline`,
-    the fraction that a fixed offset finds, over all batches.
-    """
+    """Returns the fractions of queries, over all batches, whose aligned word is the strongest key (`alignment`) or is
+    found by a fixed offset (`alignment_baseline`)."""
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
     return {
@@ -221,10 +220,7 @@ than shares of hits, and on all sentences they would cost as much as all role sc
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
     """Scores and labels the heads of L trainings, (L, 3, n_heads), in the layers encoder self, decoder self, cross.
 
-    Args:
-        template: A model of the pack's shape.
-        lanes: The L trainings.
-        state: Their parameters and buffers, (L, ...) by name.
+    `template` is a model of the pack's shape; `state` has parameters and buffers, (L, ...) by name.
     """
     all_lanes = torch.arange(len(lanes.trainings))
     at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)

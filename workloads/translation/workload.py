@@ -133,9 +133,7 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket the logits `<bucket>/logit` (B, T, V) and the words' losses `<bucket>/nats` (B,
-        T).
-        """
+        """Returns for each bucket its logits `<bucket>/logit` (B, T, V) and losses of words `<bucket>/nats` (B, T)."""
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
@@ -223,7 +221,8 @@ def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor)
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     word_log_p_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     nats_BT = -(1.0 - label_smoothing) * word_log_p_BT - label_smoothing * log_p_BTV.mean(-1)
-    return _mean(nats_BT, target_BT != PAD)
+    counts_BT = target_BT != PAD
+    return (nats_BT * counts_BT).sum() / counts_BT.sum()
 
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
@@ -253,7 +252,3 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
     """Turns a predictor's -log p into -log((1 - e) p + e / V): its loss if it mixes in label smoothing e."""
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()
-
-
-def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
-    return (value_BT * counts_BT).sum() / counts_BT.sum()

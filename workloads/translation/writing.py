@@ -3,6 +3,8 @@
 Axes: L lane, B sentence, T target token, V word.
 """
 
+from itertools import compress
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -48,10 +50,7 @@ _LANES_AT_ONCE = 16
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
     """Translates the test sentences with each training: the sets of all, short and long sentences, with references.
 
-    Args:
-        template: A model of the pack's shape.
-        lanes: The L trainings.
-        state: Their parameters and buffers, (L, ...) by name.
+    `template` is a model of the pack's shape; `state` has parameters and buffers, (L, ...) by name.
     """
     all_lanes = torch.arange(len(lanes.trainings))
     written: list[tuple[Written, ...]] = []
@@ -88,16 +87,12 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
         hypotheses = _texts(target, words_BT)
         written.append(
             tuple(
-                Written(name, _chosen(hypotheses, chosen), _chosen(references, chosen))
+                Written(name, tuple(compress(hypotheses, chosen)), tuple(compress(references, chosen)))
                 for name, chosen in sets.items()
                 if chosen.any()
             )
         )
     return written
-
-
-def _chosen(texts: list[str], chosen: NDArray[np.bool_]) -> tuple[str, ...]:
-    return tuple(text for text, is_in in zip(texts, chosen, strict=True) if is_in)
 
 
 def _texts(side: Side, tokens_BT: NDArray[np.int64]) -> list[str]:

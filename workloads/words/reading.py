@@ -31,6 +31,7 @@ _FUNCTIONS: Mapping[Any, str] = {
 }
 _BACK: Mapping[Any, str] = {aten._softmax.default: "aa", aten.relu.default: "mm"}
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
+_SUMS_WITH_BIAS = (aten.addmm.default, aten.baddbmm.default, aten.addcmul.default)
 _SUMS = (aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar)
 _TURNED = (aten.t.default, aten.transpose.int, aten.permute.default)
 
@@ -79,22 +80,15 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes the gradient with respect to an argument `node` of operation `user`, given that of its result,
-        `above`.
-        """
+        """Writes the gradient with respect to the argument `node` of an operation `user`, whose own is `above`."""
         if user.target in _TURNED and _turns(user):
             return _transposed(above)
         if user.target in VIEWS or user.target.__name__ == "getitem":  # type: ignore[union-attr]
             return above
-        if user.target in _PRODUCTS:
-            left, right = user.args[:2]
-            return (
-                f"{_factor(above)} {self._turned(right)}" if left is node else f"{self._turned(left)} {_factor(above)}"
-            )
-        if user.target in (aten.addmm.default, aten.baddbmm.default):
-            bias, left, right = user.args[:3]
-            if bias is node:
-                return f"1' {_factor(above)}"
+        if user.target in _SUMS_WITH_BIAS and user.args[0] is node:
+            return f"1' {_factor(above)}"
+        if user.target in (*_PRODUCTS, aten.addmm.default, aten.baddbmm.default):
+            left, right = user.args[:2] if user.target in _PRODUCTS else user.args[1:3]
             return (
                 f"{_factor(above)} {self._turned(right)}" if left is node else f"{self._turned(left)} {_factor(above)}"
             )
@@ -105,8 +99,6 @@ class Reading:
             other = user.args[1] if user.args[0] is node else user.args[0]
             return f"{self._factor(other)} * {_factor(above)}"
         if user.target == aten.addcmul.default:
-            if user.args[0] is node:
-                return f"1' {_factor(above)}"
             other = user.args[2] if user.args[1] is node else user.args[1]
             return f"{self._factor(other)} * {_factor(above)}"
         if user.target == aten.embedding.default:
@@ -125,9 +117,7 @@ class Reading:
     def _text(self, node: Any) -> str:
         if not isinstance(node, fx.Node):
             return f"{node:.3g}" if isinstance(node, float) else str(node)
-        if (name := self._name_at.get(node)) is not None:
-            return name.removesuffix(".weight")
-        if (name := self._program.names.get(node)) is not None:
+        if (name := self._name_at.get(node) or self._program.names.get(node)) is not None:
             return name.removesuffix(".weight")
         if node in self._letters:
             return self._letters[node]

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import duckdb
 import numpy as np
@@ -31,14 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class PhaseDiagram(DrawnAnswer):
-    """The probability that a training ends stuck, or with one outcome, as a surface over two parameters.
+    """The probability that a training ends stuck, or with one outcome, as a surface over the parameters `x` and `y`.
 
     Attributes:
-        x, y: The parameters.
         trials: The observed counts.
         surface: The model; `None` if there is nothing to fit, and `note` says why.
         note: What a reader must know to judge the diagram.
-        ending: The outcome whose probability is modelled, or stuck.
     """
 
     x: PlaneAxis
@@ -53,27 +51,19 @@ class PhaseDiagram(DrawnAnswer):
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the probability of the ending at the given points, with the bounds of its pointwise 95% band; NaN
-        outside of the range tried.
-
-        Raises:
-            ValueError: If there is no model.
-        """
+        outside of the range tried. Raises a `ValueError` if there is no model."""
         if self.surface is None:
             raise ValueError(f"no model was fitted: {self.note}")
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """Returns the lines on which half of the trainings have the ending. Each is an array (n, 2) with columns x and
-        y.
-
+        """Returns the lines on which half of the trainings have the ending, each an array (n, 2) with columns x and y.
         Their 95% band is where the band of the probability contains 1/2. There are no lines if the surface fails the
-        test of its residuals; `note` then begins with this failure.
-        """
+        test of its residuals; `note` then begins with this failure."""
         return [] if self.surface is None else self.surface.contour()
 
     def pearson_residuals(self) -> Floats:
-        """Returns the Pearson residual of each of T trials, (T,): (k - n p) / sqrt(n p (1 - p)); empty without a
-        model."""
+        """Returns each trial's Pearson residual, (T,): (k - n p) / sqrt(n p (1 - p)); empty without a model."""
         if self.surface is None:
             return np.empty(0)
         return pearson_residuals(self.trials, self.surface.at(self.trials.x, self.trials.y)[0])
@@ -83,12 +73,11 @@ class PhaseDiagram(DrawnAnswer):
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
-        """Returns the surface on a grid: the two parameters, `probability`, `low` and `high`; no rows without a
-        model."""
+        """Returns the surface on a grid: both parameters, `probability`, `low` and `high`; no rows without a model."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
-            x, y, probability, low, high = self.surface.grid()
+            x, y, probability, low, high = self.surface.grid
             x, y = np.meshgrid(x, y)
         numbers = {self.x.name: x, self.y.name: y, "probability": probability, "low": low, "high": high}
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
@@ -112,34 +101,28 @@ class PhaseDiagram(DrawnAnswer):
         )
 
     def plot(self) -> "Figure":
-        """Draws the fitted probability beside its residuals, with a note on the fit; without a model, the trials
-        alone."""
-        from attnsweep.orchestrator.analysis.phase.figure import phase_figure
-
-        return phase_figure((self.x, self.y), self.trials, self.surface, self.note, self.ending)
+        """Draws the fitted probability beside its residuals, with a note on the fit; without a model, the trials."""
+        return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability with its 50% line and band, and the trials' observed shares in the same
-        colours."""
-        from attnsweep.orchestrator.analysis.phase.figure import model_figure
-
-        return model_figure((self.x, self.y), self.trials, self.surface, self.ending)
+        """Draws the fitted probability with its 50% line and band, and the observed shares in the same colours."""
+        return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
         """Draws observed beside expected shares in cells of the plane."""
-        from attnsweep.orchestrator.analysis.phase.figure import residual_figure
+        return self._figure(("residuals",))
 
-        return residual_figure((self.x, self.y), self.residuals(), self.ending)
+    def _figure(self, parts: Sequence[Literal["model", "residuals"]], note: str = "") -> "Figure":
+        from attnsweep.orchestrator.analysis.phase.figure import phase_figure
+
+        return phase_figure((self.x, self.y), self.trials, self.surface, self.ending, parts, note)
 
 
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
     """Fits the phase diagram of two parameters to a ledger. Trials where one of the parameters is null are left out.
-
-    Raises:
-        UserError: For a parameter that does not exist, or whose values are not numbers.
-    """
+    The errors are those of `SweepData.phase_diagram`."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]

@@ -13,19 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures import (
-    VERMILION,
-    WIDTH,
-    figure_text,
-    fix_tick_sizes,
-    house_style,
-    legend_below,
-    letters_on,
-    new_planes,
-    scale_logarithmic,
-    share_colours,
-    title_panel,
-)
+from attnsweep.orchestrator.analysis import figures
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, Surface, TrialCounts
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
@@ -42,35 +30,26 @@ _ROOM = 0.14, 0.1
 """The share of the x and of the y axis that a cell's numbers need."""
 
 
-@house_style()
-def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str, ending: Ending) -> Figure:
-    """Draws the fitted probability beside its residuals; without a model, the trials alone. A note on the fit is above
-    them."""
-    if surface is None:
-        figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
-        _draw_model(figure, panel, plane, trials, surface, ending)
-        figure.suptitle("\n".join(textwrap.wrap(note, 60)), fontsize="medium")
-        return figure
-    figure, (left, right) = new_planes(2, 2 * WIDTH, _HEIGHT + 0.3)
-    _draw_model(figure, left, plane, trials, surface, ending)
-    _draw_residuals(figure, right, plane, surface.residuals, ending)
-    figure.suptitle("\n".join(textwrap.wrap(note, 120)), fontsize="medium")
-    return figure
-
-
-@house_style()
-def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending) -> Figure:
-    """Draws the probability of an ending with its 50% line and band, and the observed shares in the same colours."""
-    figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
-    _draw_model(figure, panel, plane, trials, surface, ending)
-    return figure
-
-
-@house_style()
-def residual_figure(plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> Figure:
-    """Draws observed beside expected shares in cells of the plane."""
-    figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
-    _draw_residuals(figure, panel, plane, cells, ending)
+@figures.house_style()
+def phase_figure(
+    plane: Plane,
+    trials: TrialCounts,
+    surface: Surface | None,
+    ending: Ending,
+    parts: Sequence[Literal["model", "residuals"]],
+    note: str = "",
+) -> Figure:
+    """Draws one panel for each part, and the note above them. `model` is the probability of the ending with its 50%
+    line and band, and the observed shares in the same colours (without a surface, the trials alone); `residuals` are
+    observed beside expected shares in cells of the plane."""
+    figure, panels = figures.new_planes(len(parts), figures.WIDTH * len(parts), _HEIGHT + 0.3 * (len(parts) - 1))
+    for panel, part in zip(panels, parts, strict=True):
+        if part == "model":
+            _draw_model(figure, panel, plane, trials, surface, ending)
+        else:
+            _draw_residuals(figure, panel, plane, () if surface is None else surface.residuals, ending)
+    if note:
+        figure.suptitle("\n".join(textwrap.wrap(note, 60 * len(parts))), fontsize="medium")
     return figure
 
 
@@ -85,42 +64,48 @@ def _draw_model(
         figure,
         panel,
         plane,
-        ScalarMappable(Normalize(0, 1), share_colours(ending.outcome)),
-        figure_text(f"{ending.label} share", 40),
+        ScalarMappable(Normalize(0, 1), figures.share_colours(ending.outcome)),
+        figures.figure_text(f"{ending.label} share", 40),
     )
-    title_panel(panel, figure_text(f"share of trainings that {ending.verb}", 48))
+    figures.title_panel(panel, figures.figure_text(f"share of trainings that {ending.verb}", 48))
     if handles:
-        legend_below(figure, handles, columns=3)
+        figures.legend_below(figure, handles, columns=3)
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
     """Draws the fitted probability with its 50% line. Returns what the legend lists: its marks by name."""
-    x, y, probability, _, _ = surface.grid()
+    x, y, probability, _, _ = surface.grid
     panel.pcolormesh(
-        x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True, cmap=share_colours(ending.outcome)
+        x,
+        y,
+        probability,
+        vmin=0,
+        vmax=1,
+        shading="gouraud",
+        rasterized=True,
+        cmap=figures.share_colours(ending.outcome),
     )
     handles: dict[str, Artist] = {}
     for line in surface.contour():
-        (handles[f"half {ending.verb}"],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
+        (handles[f"half {ending.verb}"],) = panel.plot(line[:, 0], line[:, 1], color=figures.VERMILION, linewidth=1.8)
     depth = surface.border_depth()
     if handles and (depth >= 0).any():
         panel.contourf(x, y, depth, levels=[0, 1], colors=["white"], alpha=0.45)
-        panel.contour(x, y, depth, levels=[0], colors=[VERMILION], linewidths=0.9, linestyles="dashed")
-        handles["its 95% band"] = Line2D([], [], color=VERMILION, linewidth=0.9, linestyle="--")
+        panel.contour(x, y, depth, levels=[0], colors=[figures.VERMILION], linewidths=0.9, linestyles="dashed")
+        handles["its 95% band"] = Line2D([], [], color=figures.VERMILION, linewidth=0.9, linestyle="--")
     return handles
 
 
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws the trials, or the cells if any are given, coloured by their observed share. Returns the legend's mark by
-    name."""
+    """Draws the trials, or the given cells, coloured by their observed share. Returns the legend's mark by name."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))
         share, name, marker = np.array([cell.k / cell.n for cell in cells]), "trials around", "s"
     look: dict[str, Any] = {
-        "cmap": share_colours(ending.outcome),
+        "cmap": figures.share_colours(ending.outcome),
         "edgecolors": "black",
         "linewidths": 0.6,
         "clip_on": False,
@@ -145,7 +130,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             _middle(plane, cell),
             ha="center",
             va="center",
-            color=letters_on(patch.get_facecolor()),
+            color=figures.letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
             # The `gid` of a text keeps the report's dark mode from changing the text's colour.
             gid=f"residual-{number}",
@@ -153,19 +138,19 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
     bold = "; bold: |z| > 2" if panel.texts else ""
     _finish(figure, panel, plane, z_colours, f"z of observed less expected{bold}")
     what = "observed (expected)" if panel.texts else "residuals of the"
-    title_panel(panel, figure_text(f"{what} {ending.label} share", 48))
+    figures.title_panel(panel, figures.figure_text(f"{what} {ending.label} share", 48))
 
 
 def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, label: str) -> None:
     sides: tuple[Literal["x", "y"], ...] = ("x", "y")
     for axis, side in zip(plane, sides, strict=True):
         if axis.log:
-            scale_logarithmic(panel, side, axis.low, axis.high)
+            figures.scale_logarithmic(panel, side, axis.low, axis.high)
         if axis.low < axis.high:
             getattr(panel, f"set_{side}lim")(axis.low, axis.high)
         getattr(panel, f"set_{side}label")(parameter_label(axis.name))
     bar = figure.colorbar(colours, ax=panel, label=label, fraction=0.06, pad=0.02)
-    fix_tick_sizes(bar.ax)
+    figures.fix_tick_sizes(bar.ax)
 
 
 def _has_room(plane: Plane, cell: ResidualBin) -> bool:
@@ -179,8 +164,7 @@ def _has_room(plane: Plane, cell: ResidualBin) -> bool:
 
 
 def _middle(plane: Plane, cell: ResidualBin) -> tuple[float, float]:
-    """Returns the middle of a cell in the drawing. On a logarithmic axis it is the geometric mean of the cell's
-    ends."""
+    """Returns the middle of a cell in the drawing: the geometric mean of its ends on a logarithmic axis."""
     ends = zip(plane, (cell.x_low, cell.y_low), (cell.x_high, cell.y_high), strict=True)
     x, y = (float(np.sqrt(low * high)) if axis.log else (low + high) / 2 for axis, low, high in ends)
     return x, y

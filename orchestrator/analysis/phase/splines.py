@@ -49,12 +49,8 @@ _EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Splines:
-    """The basis functions of a surface over two axes: all products of a B-spline of one axis and a B-spline of the
-    other.
-
-    Attributes:
-        n: The number of B-splines of each axis.
-    """
+    """The basis functions of a surface over two axes: all products of one of the `n` B-splines of one axis and one of
+    the `n` of the other."""
 
     n: int
 
@@ -69,16 +65,15 @@ class Splines:
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the spline products at the given points. Returns the indices of those that are not 0, and their
-        values, both (..., 16)."""
+        """Evaluates the products at the given points: the numbers of those that are not 0, and their values, (...,
+        16)."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the splines of one axis at the given points. Returns the indices of those that are not 0, and
-        their values, both (..., 4)."""
+        """Evaluates the splines of one axis: the numbers of those that are not 0, and their values, both (..., 4)."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -86,8 +81,8 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns the penalty matrix (B, B): the integral of the squared second derivatives of a surface, as a
-        quadratic form in its B coefficients."""
+        """Returns the penalty (B, B): the integral of the squared second derivatives as a form in the B
+        coefficients."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend
@@ -96,12 +91,11 @@ class Splines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmoothLogit:
-    """A fitted smooth surface of logits over the square -1..1, with the covariance of its coefficients.
+    """A fitted smooth surface of logits over the square -1..1.
 
     Attributes:
-        splines: The terms.
-        coefficients: (B,)
-        covariance: (B, B) of the coefficients; use it with Student's t and T - `n_effective` degrees of freedom.
+        coefficients, covariance: (B,) and (B, B); use the covariance with Student's t and T - `n_effective` degrees of
+            freedom.
         smoothing: The factor of the penalty, chosen by cross-validation.
         n_effective: The effective number of coefficients: the sum of the leverages.
         dispersion: The spread between trials over that of independent trainings, at least 0. It is near 1 if trainings
@@ -118,8 +112,8 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Evaluates the surface: returns the logit and its standard deviation at each point; NaN outside of -1..1,
-        where there are no trials."""
+        """Returns the logit and its standard deviation at each point; NaN outside of -1..1, where there are no
+        trials."""
         number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))
@@ -135,8 +129,7 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
         n, k: (T,) the number of trainings, at least 1, and of those with the ending.
         weight: (T,) the weight of each trial, in trainings.
     """
-    trials = _Trials(*_places(x, y), n, k / n * weight, weight)
-    regression = _Regression.of(trials, Splines.for_trials(len(x)))
+    regression = _Regression.of(x, y, n, k, weight)
     best, since_best = None, 0
     for candidate in regression.fits():
         since_best += 1
@@ -148,42 +141,12 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
     return regression.with_covariance(best)
 
 
-def _places(x: Floats, y: Floats) -> tuple[Ints, Floats, Floats]:
-    """Groups trials at nearly equal points of the plane into P places. Returns the place of each trial, and the mean x
-    and y of each place, (P,)."""
-    cell_x, cell_y = (
-        np.clip((coordinates + 1) / 2 * _N_PLACES, 0, _N_PLACES - 1).astype(np.int64) for coordinates in (x, y)
-    )
-    _, place = np.unique(cell_x * _N_PLACES + cell_y, return_inverse=True)
-    size = _summed(place, np.ones(len(x)))
-    return place, _summed(place, x) / size, _summed(place, y) / size
-
-
-def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums values of the trials, (T,), by place; returns (P,)."""
-    return np.asarray(np.bincount(place, values), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Trials:
-    """The trials and the places (nearby points of the plane) that they are grouped in. `k` is the share with the
-    ending times `weight`."""
-
-    place: Ints
-    x_P: Floats
-    y_P: Floats
-    n: Floats
-    k: Floats
-    weight: Floats
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fit:
     """The fitted surface for one value of the smoothing.
 
     Attributes:
-        penalty: (B, B)
-        inverse: (B, B) the inverse of the penalized information.
+        penalty, inverse: (B, B), and the inverse of the penalized information.
         spread: (P,) the variance of the logit according to `inverse`.
         logit, without: (P,) the logit, and the logit predicted from all other places.
         score: The log-likelihood of the held-out places.
@@ -201,60 +164,79 @@ class _Fit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Regression:
-    """The penalized logistic regression that fits the surface, with the trials grouped by place.
+    """The penalized logistic regression that fits the surface. Trials at nearly equal points are one place.
 
     Attributes:
+        n, weight, k: (T,) the number of trainings, the weight, and the share with the ending times the weight.
+        place: (T,) the place of each trial.
+        weight_P, k_P: (P,) the sums of `weight` and `k` over the trials of a place.
         terms: (P, B) sparse, the products of splines.
         squares: (P, B * B) sparse, the products of any two of a place's terms: a weighted sum of its rows is an
             information matrix, and its product with a matrix (B * B,) is the quadratic form of each place's terms.
-        weight, k: (P,) the sums over the trials of the place.
     """
 
-    trials: _Trials
+    n: Floats
+    weight: Floats
+    k: Floats
+    place: Ints
+    weight_P: Floats
+    k_P: Floats
     splines: Splines
     terms: Any
     squares: Any
-    weight: Floats
-    k: Floats
 
     @classmethod
-    def of(cls, trials: _Trials, splines: Splines) -> "_Regression":
-        """Prepares the regression: evaluates the spline products at the places of the trials."""
+    def of(cls, x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> "_Regression":
+        """Groups the trials by place and evaluates the spline products there. The arguments are those of
+        `fit_smooth`."""
         from scipy import sparse
 
-        number, value = splines.at(trials.x_P, trials.y_P)
-        n_places, n_terms = len(number), splines.n**2
+        cell_x, cell_y = (
+            np.clip((coordinates + 1) / 2 * _N_PLACES, 0, _N_PLACES - 1).astype(np.int64) for coordinates in (x, y)
+        )
+        _, place = np.unique(cell_x * _N_PLACES + cell_y, return_inverse=True)
+        size, splines = np.bincount(place), Splines.for_trials(len(x))
+        number, value = splines.at(_summed(place, x) / size, _summed(place, y) / size)
 
         def rows(numbers: Ints, values: Floats, n_columns: int) -> Any:
-            starts = np.arange(n_places + 1) * numbers[0].size
-            return sparse.csr_array((values.ravel(), numbers.ravel(), starts), shape=(n_places, n_columns))
+            starts = np.arange(len(size) + 1) * numbers[0].size
+            return sparse.csr_array((values.ravel(), numbers.ravel(), starts), shape=(len(size), n_columns))
 
+        n_terms, k = splines.n**2, k / n * weight
         pairs = number[:, :, None] * n_terms + number[:, None, :]
         squares = rows(pairs, value[:, :, None] * value[:, None, :], n_terms**2)
-        weight, k = (_summed(trials.place, values) for values in (trials.weight, trials.k))
-        return cls(trials, splines, rows(number, value, n_terms), squares, weight, k)
+        return cls(
+            n,
+            weight,
+            k,
+            place,
+            _summed(place, weight),
+            _summed(place, k),
+            splines,
+            rows(number, value, n_terms),
+            squares,
+        )
 
     def fits(self) -> Iterator[_Fit]:
         """Yields a fit for each value of the smoothing, the smoothest surface first."""
-        mean = (self.k.sum() + 0.5) / (self.weight.sum() + 1)
+        mean = (self.k_P.sum() + 0.5) / (self.weight_P.sum() + 1)
         n_terms = self.splines.n**2
         coefficients = np.full(n_terms, np.log(mean / (1 - mean)))
         roughness, ridge = self.splines.roughness(), np.eye(n_terms) / (_PRIOR**2 * n_terms)
         for smoothing in _SMOOTHINGS:
-            penalty = smoothing * self.trials.weight.mean() * roughness + ridge
+            penalty = smoothing * self.weight.mean() * roughness + ridge
             coefficients = self._maximum(coefficients, penalty)
             yield self._judged(float(smoothing), coefficients, penalty)
 
     def _maximum(self, coefficients: Floats, penalty: Floats) -> Floats:
-        """Returns the coefficients that maximize the penalized likelihood. Uses Newton's method, and halves steps that
-        go too far."""
+        """Maximizes the penalized likelihood by Newton's method; steps that go too far are halved."""
         from scipy import linalg
 
         at = self._loss(coefficients, penalty)
         for _ in range(_MOST_STEPS):
             probability = expit(self.terms @ coefficients)
-            score = self.terms.T @ (self.k - self.weight * probability) - penalty @ coefficients
-            information = self.summed(self.weight * probability * (1 - probability)) + penalty
+            score = self.terms.T @ (self.k_P - self.weight_P * probability) - penalty @ coefficients
+            information = self.summed(self.weight_P * probability * (1 - probability)) + penalty
             step = linalg.cho_solve(linalg.cho_factor(information, check_finite=False), score, check_finite=False)
             ahead = self._loss(coefficients + step, penalty)
             for _ in range(_MOST_HALVINGS):
@@ -269,7 +251,7 @@ class _Regression:
 
     def _loss(self, coefficients: Floats, penalty: Floats) -> float:
         logit = self.terms @ coefficients
-        return -_likelihood(logit, self.k, self.weight) + float(coefficients @ penalty @ coefficients) / 2
+        return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
         """Sums factor (P,) times the outer product of a place's terms over all P places; returns (B, B)."""
@@ -281,22 +263,22 @@ class _Regression:
 
         logit = self.terms @ coefficients
         probability = expit(logit)
-        information = self.weight * probability * (1 - probability)
+        information = self.weight_P * probability * (1 - probability)
         inverse = linalg.inv(self.summed(information) + penalty, check_finite=False)
         spread = self.squares @ inverse.ravel()
         left = np.maximum(1 - information * spread, 1e-3)
-        without = logit - spread * (self.k - self.weight * probability) / left
-        score = _likelihood(without, self.k, self.weight)
+        without = logit - spread * (self.k_P - self.weight_P * probability) / left
+        score = _likelihood(without, self.k_P, self.weight_P)
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
         """Returns the chosen fit as a surface with the covariance of its coefficients."""
-        place, weight = self.trials.place, self.trials.weight
+        place, weight = self.place, self.weight
         probability = expit(fit.logit)
-        leverage = self.weight * probability * (1 - probability) * fit.spread
+        leverage = self.weight_P * probability * (1 - probability) * fit.spread
         of_trial = probability[place]
-        unexplained = np.square(self.trials.k - weight * of_trial)
-        independent = np.square(weight) / self.trials.n * of_trial * (1 - of_trial)
+        unexplained = np.square(self.k - weight * of_trial)
+        independent = np.square(weight) / self.n * of_trial * (1 - of_trial)
         own_leverage = weight * of_trial * (1 - of_trial) * fit.spread[place]
         dispersion = float(unexplained.sum() / (independent * (1 - own_leverage)).sum())
         corrected = unexplained / np.square(1 - np.minimum(leverage[place], _MOST_LEVERAGE))
@@ -316,6 +298,11 @@ def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
     """Computes the quadratic form `value @ matrix @ value` of the terms at each point, row by row to save memory."""
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
+
+
+def _summed(place: Ints, values: Floats) -> Floats:
+    """Sums values of the trials, (T,), by place; returns (P,)."""
+    return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 
 def _likelihood(logit: Floats, k: Floats, n: Floats) -> float:

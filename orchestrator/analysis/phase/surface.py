@@ -39,8 +39,7 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Scales values to the range -1 to 1, which covers the values that were tried; by logarithms if the axis is
-        logarithmic."""
+        """Scales values to -1..1, which covers the values that were tried; by logarithms on a logarithmic axis."""
         if self.log:
             # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
@@ -57,13 +56,8 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """The counts of T trials: where each trial is in the plane, its number of trainings, and how many had the ending.
-
-    Attributes:
-        x, y: (T,) the values of the two parameters.
-        n: (T,) the number of trainings counted.
-        k: (T,) the number of these that have the ending.
-    """
+    """The counts of T trials, each (T,): the values of the two parameters, the number of trainings counted, and the
+    number of these that have the ending."""
 
     x: Floats
     y: Floats
@@ -84,9 +78,7 @@ class ResidualBin:
     """Observed and expected numbers of trainings with an ending, in one cell of the plane of two parameters.
 
     Attributes:
-        x_low, x_high, y_low, y_high: The ends of the cell.
-        n_trials, n: The numbers of trials and trainings in the cell.
-        k: The number of trainings with the ending.
+        n_trials, n, k: The numbers of trials, of trainings, and of trainings with the ending.
         expected: The number of trainings with the ending that the trials at other places predict.
         z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
             two: that of independent trainings, and that from the spread between trials, which alone would be far too
@@ -118,12 +110,8 @@ def pearson_residuals(trials: TrialCounts, probability: Floats) -> Floats:
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares observed with expected shares in cells of the plane that hold about equally many trials.
-
-    Args:
-        expected: (T,) the expected share of each trial.
-        weight: (T,) the weight of each trial, in trainings.
-    """
+    """Compares observed with expected shares in cells of the plane that hold about equally many trials. `expected` (T,)
+    has the expected share of each trial, `weight` (T,) its weight in trainings."""
     n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
     cells = []
     for x_low, x_high, in_column in _cells(trials.x, n_bins):
@@ -163,11 +151,8 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Divides values into up to `n_bins` ranges that hold about equally many; returns (low, high, mask of the values)
-    of each range.
-
-    The last range includes its upper end.
-    """
+    """Divides values into up to `n_bins` ranges that hold about equally many, the last with its upper end; returns
+    (low, high, mask of the values) of each range."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]
@@ -182,10 +167,9 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """A fitted surface: the probability of an ending over the plane of two parameters.
+    """A fitted surface: the probability of an ending over the plane of the parameters `x` and `y`.
 
     Attributes:
-        x, y: The parameters.
         logit: The logit over both parameters, scaled to -1..1.
         quantile: The 97.5% quantile of Student's t, for 95% intervals.
         residuals: Observed and expected shares in cells of the plane.
@@ -199,8 +183,7 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The ratio of the spread between trials to the spread expected of independent trainings; above 1 means
-        dependent trainings or misfit."""
+        """The spread between trials over that of independent trainings; above 1 means dependent trainings or misfit."""
         return self.logit.dispersion
 
     @property
@@ -209,64 +192,50 @@ class Surface:
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability at the given points with the bounds of its pointwise 95% band; NaN outside of the
-        range tried."""
+        """Returns the probability at the given points with its pointwise 95% band; NaN outside of the range tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
         return expit(logit), expit(logit - spread), expit(logit + spread)
 
-    def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Evaluates the surface on a grid: returns x (G,), y (G,), the probability (G, G), and the bounds of its band
-        (G, G); rows follow y."""
-        return self._grid
-
     @cached_property
-    def _grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """The surface on a grid: x (G,), y (G,), the probability (G, G), and the bounds of its band (G, G); rows follow
+        y."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
         """Returns how far 1/2 lies inside the probability's 95% band at each point of the grid, (G, G); negative
-        outside the band.
-
-        Where all trials end alike the band of the probability may contain 1/2 far from any border, since the logit of a
-        share near 0 is hardly known. So only the parts of the band that a border crosses count.
-        """
+        outside the band. Where all trials end alike the band of the probability may contain 1/2 far from any border,
+        since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count."""
         from scipy import ndimage
 
-        _, _, probability, low, high = self.grid()
+        _, _, probability, low, high = self.grid
         depth = np.minimum(0.5 - low, high - 0.5)
         part, _ = ndimage.label(depth >= 0)
         crossed = np.intersect1d(part[probability >= 0.5], part[probability < 0.5])
         return np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))
 
     def contour(self) -> list[Floats]:
-        """Returns the lines of probability 1/2, each an array (n, 2) with columns x and y; none if the surface does
-        not fit."""
+        """Returns the lines of probability 1/2, each (n, 2) with columns x and y; none if the surface does not fit."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)
-        _, _, probability, _, _ = self.grid()
-        lines = contour_generator(axis, axis, probability).lines(0.5)
-        return [
-            np.column_stack([self.x.values(line[:, 0]), self.y.values(line[:, 1])]) for line in map(np.array, lines)
-        ]
+        probability = self.grid[2]
+        lines = map(np.array, contour_generator(axis, axis, probability).lines(0.5))
+        return [np.column_stack([self.x.values(line[:, 0]), self.y.values(line[:, 1])]) for line in lines]
 
 
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the surface to the trials, unless these are too few or all end alike.
+    """Fits the surface to trials with at least one training each, unless these are too few or all end alike; `weight`
+    (T,) is the weight of each trial, in trainings.
 
-    Args:
-        trials: Trials with at least one training each.
-        weight: (T,) the weight of each trial in the fit, in trainings.
-
-    Returns:
-        The surface, `None` if there is nothing to fit; and a note that says whether the surface fits and what was
-        fitted, or why nothing was.
+    Returns the surface, `None` if there is nothing to fit; and a note that says whether the surface fits and what was
+    fitted, or why nothing was.
     """
     from scipy import special
 

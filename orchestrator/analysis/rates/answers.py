@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckRates(DrawnAnswer):
-    """The stuck rate, or the rate of one outcome, over all trials and by each parameter.
-
-    Attributes:
-        overall: The rate over all trials.
-        by_parameter: The rates in the bins of each parameter.
-        ending: The outcome whose rate this is, or stuck.
-        cells: If two parameters were named, the rates in the cells of both.
-    """
+    """The stuck rate, or the rate of one ending, over all trials and in the bins of each parameter. `cells` has the
+    rates in the cells of both parameters if exactly two were named."""
 
     overall: Rate
     by_parameter: tuple[ParameterRates, ...]
@@ -41,11 +35,8 @@ class StuckRates(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns the rates as a table: the first row for all trials, then one row per bin of a parameter, and one per
-        cell.
-
-        `n` is the number of trainings, `k` of those with the ending, `rate` has a 95% interval. A cell has both
-        parameters and both labels.
-        """
+        cell with both parameters and both labels. `n` is the number of trainings, `k` of those with the ending, `rate`
+        has a 95% interval."""
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [
             (rates.title, bin_.label, bin_.n_trials, bin_.rate) for rates in self.by_parameter for bin_ in rates.bins
@@ -77,10 +68,8 @@ class OutcomeRates(DrawnAnswer):
         groups: The labels of the groups.
         outcomes: The outcomes that occur except `failed` and `pruned`, the most frequent first.
         rates: For each group the rate of each outcome among its trainings that neither failed nor were pruned.
-        n_failed: The number of failed trainings in all groups.
-        bins: The labels of the bins of each parameter.
-        places: For each group the number of its bin of each parameter.
-        n_pruned: The number of pruned trainings in all groups.
+        bins, places: The labels of the bins of each parameter, and for each group the number of its bin of each.
+        n_failed, n_pruned: The numbers of failed and of pruned trainings in all groups.
         colours: The colour of each outcome, by label.
     """
 
@@ -96,11 +85,12 @@ class OutcomeRates(DrawnAnswer):
 
     def _in_words(self) -> str:
         where = f" in {len(self.groups)} groups by {self.by}" if self.by else ""
-        return f"{', '.join(self.outcomes)}{where}{f'; {self.n_pruned} pruned' if self.n_pruned else ''}"
+        pruned = f"; {self.n_pruned} pruned" if self.n_pruned else ""
+        return f"{', '.join(self.outcomes)}{where}{pruned}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns each group's most frequent outcome and its rate, by the indices of the group's bins; groups without
-        trainings are left out."""
+        """Returns the most frequent outcome and its rate by the numbers of the group's bins, for groups with
+        trainings."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
@@ -109,10 +99,8 @@ class OutcomeRates(DrawnAnswer):
         return leaders
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval.
-
-        If there are two parameters, `param_<name>` holds the label of the group's bin of each.
-        """
+        """Returns one row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval. If
+        there are two parameters, `param_<name>` holds the label of the group's bin of each."""
         crossed = self.by.split(",") if len(self.bins) > 1 else []
         columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
         rows = []
@@ -122,10 +110,8 @@ class OutcomeRates(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws the rate of each outcome with its 95% interval, the groups side by side.
-
-        With two parameters it draws a map: each cell has the colour of its most frequent outcome.
-        """
+        """Draws the rate of each outcome with its 95% interval, the groups side by side. With two parameters it draws a
+        map: each cell has the colour of its most frequent outcome."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
         if len(self.bins) > 1:
@@ -148,10 +134,8 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
-    """Returns a sentence about trainings that the rates leave out because they were pruned; `None` if there are
-    none."""
-    n_pruned = outcomes.get(PRUNED, 0)
-    if not n_pruned:
+    """Says how many pruned trainings the rates leave out; `None` if there are none."""
+    if not (n_pruned := outcomes.get(PRUNED, 0)):
         return None
     return (
         f"pruned: {n_pruned:,} of {sum(outcomes.values()):,} trainings are in no rate; the rates are those of trials"

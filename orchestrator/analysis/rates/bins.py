@@ -47,9 +47,8 @@ class Bins:
     """The bins of one parameter. A bin excludes its upper end, except for the last bin.
 
     Attributes:
-        dimension: How the parameter varies.
-        edges: The edges in rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole
-            numbers includes its lower edge but not its upper one. Empty for a choice, which has a bin for each value.
+        edges: In rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole numbers
+            includes its lower edge but not its upper one. Empty for a choice, which has a bin for each value.
     """
 
     dimension: Varied
@@ -66,11 +65,8 @@ class Bins:
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """Returns the index of the bin that each value is in.
-
-        Raises:
-            UserError: For a value that is not among the choices: the rows are from another sweep.
-        """
+        """Returns the index of the bin that each value is in. Raises a `UserError` for a value that is not among the
+        choices: the rows are from another sweep."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -207,11 +203,7 @@ def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
-    """Reads a parameter's value in each trial.
-
-    Raises:
-        UserError: For a parameter that the ledger has no column for.
-    """
+    """Reads a parameter's value in each trial. Raises a `UserError` if the ledger has no column for the parameter."""
     check_parameter(connection, name)
     return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 
@@ -219,12 +211,10 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Determines a parameter's kind and range: from the specs if they agree, else from the parameter's values.
+    """Determines a parameter's kind and range: from the specs if they agree, else from the parameter's values. Returns
+    `None` if no trial has a bin, and the values of the trials that have one.
 
     If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
-
-    Returns:
-        The dimension, `None` if no trial has a bin; and the values of the trials that have one.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
@@ -275,13 +265,8 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A grouping of trials by the bins of up to two parameters.
-
-    Attributes:
-        names: The parameters; none for one group of all trials.
-        axes: For each parameter its bins that hold trials.
-        everything: All trials.
-    """
+    """A grouping of all trials (`everything`) by the bins of up to two parameters; without parameters it is one group.
+    `axes` has the bins of each parameter that hold trials."""
 
     names: tuple[str, ...]
     axes: tuple[tuple[Group, ...], ...]
@@ -313,16 +298,10 @@ class Crossing:
                 cells[place] = Group(" × ".join(part.label for part in parts) or "all", trials)
         return cells
 
-    def groups(self) -> list[Group]:
-        return list(self.cells().values())
-
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """Splits the argument `by` into names of parameters. `by` is one name, several names, or names separated by commas.
-
-    Raises:
-        UserError: For more than two names, or the same name twice.
-    """
+    """Splits the argument `by` (one name, several names, or names separated by commas) into names of parameters. Raises
+    a `UserError` for more than two names, or the same name twice."""
     given = () if by is None else by.split(",") if isinstance(by, str) else by
     names = tuple(name.strip() for name in given)
     if len(names) > _MOST_PARAMETERS or len(set(names)) < len(names):
@@ -341,14 +320,8 @@ def read_crossing(
     names: Sequence[str],
     binning: Binning = coarse_bins,
 ) -> Crossing:
-    """Groups the trials of a ledger by the bins of the given parameters.
-
-    Args:
-        binning: For rates, `fine_bins` with one parameter and `cell_bins` with two.
-
-    Raises:
-        UserError: For a parameter that the ledger has no column for.
-    """
+    """Groups the trials of a ledger by the bins of the given parameters; for rates, use `fine_bins` with one parameter
+    and `cell_bins` with two. Raises a `UserError` for a parameter that the ledger has no column for."""
     trials = frozenset(trial for (trial,) in connection.execute("select distinct trial from trainings").fetchall())
     axes = tuple(tuple(groups_by(specs, name, values_of(connection, name), binning)) for name in names)
     return Crossing(tuple(names), axes, trials)

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, outcomes_of, param_column
 from attnsweep.search_spaces import measured
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied
+from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
@@ -66,12 +66,8 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The rate that a report shows in its tables and figures.
-
-    Attributes:
-        ending: The ending whose rate it is.
-        is_sought: Whether a higher rate is better.
-    """
+    """The ending whose rate a report shows in its tables and figures, and whether a higher rate is better
+    (`is_sought`)."""
 
     ending: Ending = STUCK
     is_sought: bool = False
@@ -79,12 +75,9 @@ class Question:
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
     """Chooses the rate that a report shows: of `outcome` if given, else of the first objective that is a rate, else the
-    stuck rate.
+    stuck rate. Raises a `UserError` for an outcome that cannot occur.
 
     The rate of a given outcome is sought if it is `solved`, or the workload's own outcome and not counted as stuck.
-
-    Raises:
-        UserError: For an outcome that cannot occur.
     """
     if outcome is not None:
         known = outcomes_of(connection).get(outcome)
@@ -99,15 +92,8 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """Makes the ending for an outcome and a detail, after checking that they occur in the ledger.
-
-    Args:
-        outcome: An outcome's label, or `stuck`.
-        detail: An `outcome_detail` that occurs with this outcome; `None` for any.
-
-    Raises:
-        UserError: For an outcome that cannot occur, or a detail that does not.
-    """
+    """Makes the ending for an outcome (or `stuck`) and a detail that occurs with it (`None` for any). Raises a
+    `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger."""
     if (outcome, detail) == (_STUCK, None):
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
@@ -133,7 +119,6 @@ class RateBin(Record):
     Attributes:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
         low, high: The ends of the bin, cut to the range tried; `None` for a categorical value.
-        n_trials: The number of trials in the bin.
         rate: The rate over their trainings, without failed and pruned ones; for roles, also without diverged ones.
     """
 
@@ -151,10 +136,9 @@ class ParameterRates(Record):
     """A rate in each bin of one swept parameter.
 
     Attributes:
-        parameter: The parameter's name.
         where: For a conditional parameter, the condition of these trials (`variant=positions_only`); else empty.
         dimension: How the parameter varies in these trials.
-        bins: The rates in the bins, in the order of the parameter's values; bins without trials are included.
+        bins: In the order of the parameter's values; bins without trials are included.
     """
 
     parameter: str
@@ -175,10 +159,8 @@ class ParameterRates(Record):
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the stuck rate over all trials of these sweeps.
-
-    A diverged training counts as not stuck; a failed or pruned one does not count.
-    """
+    """Computes the stuck rate over all trials of these sweeps. A diverged training counts as not stuck; a failed or
+    pruned one does not count."""
     return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
 
 
@@ -188,7 +170,7 @@ def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """Returns the median over trials of their median loss, with non-finite losses as infinite; `None` if the result is
+    """Returns the median over trials of their median loss (infinite if not finite); `None` if the result is
     infinite."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
@@ -199,11 +181,8 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
 def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
-    """Computes the rate of an ending, such as the stuck rate, in the bins of each parameter that the sweep varies.
-
-    Parameters are in the order of the search space. A conditional parameter has rates for each of its branches that
-    varies.
-    """
+    """Computes the rate of an ending, such as the stuck rate, in the bins of each parameter that the sweep varies, in
+    the order of the search space. A conditional parameter has rates for each of its branches that varies."""
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
@@ -212,8 +191,8 @@ def rates_by(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """Returns one row per trial: its number, its judged trainings (neither failed nor pruned), those with this ending,
-    then the parameters `names`."""
+    """Returns for each trial its number, its judged trainings (neither failed nor pruned), those with this ending, and
+    the values of the parameters `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -238,23 +217,24 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes rates in the bins of each parameter that the sweep varies, like `rates_by`, but from given counts.
-
-    Args:
-        rows: The values of `swept_names`, for each trial.
-        counts: `(n, k)` for each trial.
-    """
+    """Computes the same rates as `rates_by`, but from given counts: `rows` has the values of `swept_names` for each
+    trial, `counts` has `(n, k)`."""
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     rates = []
-    for name in spec.parameters():
-        if name in values:
-            counted = list(zip(values[name], counts, strict=True))
-            condition = spec.conditional().get(name)
-            if condition is None:
-                rates.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
-            else:
-                on_values = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-                rates += _rates_by_branch(name, condition, on_values, counted, pool, binning)
+    for name in filter(values.__contains__, spec.parameters()):
+        counted = list(zip(values[name], counts, strict=True))
+        condition = spec.conditional().get(name)
+        if condition is None:
+            rates.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
+            continue
+        on_values = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
+        among = ", ".join(value_label(value) for value in condition.among)
+        named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
+        for where, dimension, is_among in ((named, condition.then, True), (f"not {named}", condition.otherwise, False)):
+            if isinstance(dimension, Categorical | Float | Int):
+                pairs = zip(counted, on_values, strict=True)
+                inside = [pair for pair, value in pairs if (value in condition.among) == is_among]
+                rates.append(rates_in_bins(name, dimension, inside, pool, binning, where))
     return tuple(rates)
 
 
@@ -266,12 +246,8 @@ def rates_in_bins(
     binning: Binning,
     where: str = "",
 ) -> ParameterRates:
-    """Computes rates in the bins of one parameter from given counts.
-
-    Args:
-        counted: For each trial the parameter's value and `(n, k)`.
-        where: The condition that selected the trials.
-    """
+    """Computes rates in the bins of one parameter from the parameter's value and `(n, k)` of each trial. `where` is the
+    condition that selected the trials."""
     values = [value for value, _ in counted]
     bins = binning(dimension, values)
     members: list[list[tuple[int, int]]] = [[] for _ in range(len(bins))]
@@ -279,24 +255,3 @@ def rates_in_bins(
         members[index].append(count)
     rates = (RateBin(*ends, len(inside), pool(inside)) for ends, inside in zip(bins.ranges(), members, strict=True))
     return ParameterRates(parameter, where, dimension, tuple(rates))
-
-
-def _rates_by_branch(
-    name: str,
-    condition: Conditional,
-    on_values: Sequence[object],
-    counted: Sequence[CountedValue],
-    pool: Pooling,
-    binning: Binning,
-) -> list[ParameterRates]:
-    among = ", ".join(value_label(value) for value in condition.among)
-    named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
-    branches = ((named, condition.then, True), (f"not {named}", condition.otherwise, False))
-    rates = []
-    for where, dimension, wanted in branches:
-        if isinstance(dimension, Categorical | Float | Int):
-            inside = [
-                pair for pair, value in zip(counted, on_values, strict=True) if (value in condition.among) == wanted
-            ]
-            rates.append(rates_in_bins(name, dimension, inside, pool, binning, where))
-    return rates

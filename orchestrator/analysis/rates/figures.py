@@ -11,29 +11,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from attnsweep.orchestrator.analysis.figures import (
-    BLUE,
-    GREY,
-    WIDTH,
-    bin_label,
-    draw_interval,
-    figure_text,
-    fix_tick_sizes,
-    group_style,
-    house_style,
-    legend_below,
-    letters_on,
-    name_places,
-    new_figure,
-    new_planes,
-    new_share_panels,
-    scale_logarithmic,
-    scale_shares,
-    share_colours,
-    title_panel,
-)
+from attnsweep.orchestrator.analysis import figures
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates, RateBin
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 _WIDE = 10
@@ -44,87 +24,71 @@ _MOST_NAMES = 8
 """An axis with more bins than this names only some of them."""
 
 
-@house_style()
+@figures.house_style()
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: str = "stuck rate") -> Figure:
-    """Draws a rate against each swept parameter, with 95% intervals and the number of trials above each bin.
-
-    Args:
-        rates: From `rates_by`; at least one.
-        label: The name of the rate.
-    """
-    figure, panels = new_share_panels(len(rates), label, title)
+    """Draws the rate named `label` against each parameter (at least one), with 95% intervals and the number of trials
+    above each bin."""
+    figure, panels = figures.new_share_panels(len(rates), label, title)
     for panel, parameter_rates in zip(panels, rates, strict=True):
         _draw(panel, parameter_rates)
     if len(rates) == 1 and rates[0].bins[0].low is None:
-        figure.set_figwidth(WIDTH * max(1.0, len(rates[0].bins) / _WIDE))
+        figure.set_figwidth(figures.WIDTH * max(1.0, len(rates[0].bins) / _WIDE))
     return figure
 
 
-@house_style()
+@figures.house_style()
 def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
-    """Draws rates with their intervals at named places of the horizontal axis, the groups side by side.
-
-    Args:
-        names: The names of the places.
-        groups: For each group its rate at each place.
-        label: The label of the vertical axis.
-        legend: The title of the legend; without a title there is no legend.
-    """
-    figure, panel = new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
+    """Draws rates with their intervals at the places `names` of the horizontal axis, the groups side by side; `groups`
+    has each group's rate at each place. Without a title of the legend there is no legend."""
+    figure, panel = figures.new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
     for number, (group, rates) in enumerate(groups.items()):
-        colour, _, marker = group_style(number)
+        colour, _, marker = figures.group_style(number)
         shift = (number - (len(groups) - 1) / 2) * apart
         for place, rate in enumerate(rates):
             if rate.interval is not None:
-                draw_interval(panel, place + shift, rate.interval, fmt=marker, color=colour, label=group)
-    name_places(panel, names)
-    scale_shares(panel, label)
+                figures.draw_interval(panel, place + shift, rate.interval, fmt=marker, color=colour, label=group)
+    figures.name_places(panel, names)
+    figures.scale_shares(panel, label)
     if legend:
         handles, labels = panel.get_legend_handles_labels()
-        legend_below(figure, dict(zip(labels, handles, strict=True)), legend)
+        figures.legend_below(figure, dict(zip(labels, handles, strict=True)), legend)
     return figure
 
 
 def _draw(panel: Axes, rates: ParameterRates) -> None:
     is_log, low, high = getattr(rates.dimension, "log", False), rates.bins[0].low, rates.bins[-1].high
     if is_log and low is not None and high is not None:
-        scale_logarithmic(panel, "x", low, high)
+        figures.scale_logarithmic(panel, "x", low, high)
     are_many = low is not None and len(rates.bins) > _WIDE
     for index, bin_ in enumerate(rates.bins):
         if bin_.rate.interval is None:
             continue
-        position = _position(bin_, index, is_log=is_log)
-        left, right = (position if bin_.low is None else bin_.low), (position if bin_.high is None else bin_.high)
+        left, right = (index if end is None else end for end in (bin_.low, bin_.high))
+        position = math.sqrt(left * right) if is_log else (left + right) / 2
         width = [[position - left], [right - position]]
-        draw_interval(panel, position, bin_.rate.interval, fmt="o", xerr=width, color=BLUE, clip_on=False)
+        figures.draw_interval(
+            panel, position, bin_.rate.interval, fmt="o", xerr=width, color=figures.BLUE, clip_on=False
+        )
         if not are_many:
             where, number = ("data", "axes fraction"), f"{bin_.n_trials:,}"
-            panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=GREY)
+            panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=figures.GREY)
     if any(bin_.low is None for bin_ in rates.bins):
-        name_places(panel, [bin_.label for bin_ in rates.bins])
+        figures.name_places(panel, [bin_.label for bin_ in rates.bins])
         panel.set_xlim(-0.5, len(rates.bins) - 0.5)
     label = parameter_label(rates.parameter)
-    panel.set_xlabel(f"{label}\n({figure_text(rates.where, 44)})" if rates.where else label)
+    panel.set_xlabel(f"{label}\n({figures.figure_text(rates.where, 44)})" if rates.where else label)
     if are_many:
         numbers = [bin_.n_trials for bin_ in rates.bins]
         note, place = f"{min(numbers):,} to {max(numbers):,} trials in a bin", (0.5, 1)
-        panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=GREY)
+        panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=figures.GREY)
     else:
-        panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=GREY)
+        panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=figures.GREY)
 
 
-def _position(bin_: RateBin, index: int, *, is_log: bool) -> float:
-    """Returns the horizontal position of a bin's point: the bin's middle on the axis's scale or, for a choice, the
-    bin's number."""
-    if bin_.low is None or bin_.high is None:
-        return float(index)
-    return math.sqrt(bin_.low * bin_.high) if is_log else (bin_.low + bin_.high) / 2
-
-
-@house_style()
+@figures.house_style()
 def rate_map_figure(
     names: Sequence[str],
     bins: Sequence[Sequence[str]],
@@ -132,22 +96,18 @@ def rate_map_figure(
     ending: Ending,
     note: str,
 ) -> Figure:
-    """Draws a rate with its interval in each cell of two parameters. Cells without trials are left white.
-
-    Args:
-        cells: The rate of each cell, by the numbers of its bins.
-        note: A sentence above the figure.
-    """
+    """Draws a rate with its interval in each cell of two parameters, and a note above. Cells without trials are left
+    white. `cells` has the rates by the numbers of the cell's bins."""
     figure, panel = new_cells(names, bins)
     for place, rate in cells.items():
         draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}", outcome=ending.outcome)
     draw_scale(figure, panel, ending)
-    title_panel(panel, f"{ending.share_label}, 95% interval" if are_written(panel) else ending.share_label)
+    figures.title_panel(panel, f"{ending.share_label}, 95% interval" if are_written(panel) else ending.share_label)
     figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
     return figure
 
 
-@house_style()
+@figures.house_style()
 def outcome_map_figure(
     names: Sequence[str],
     bins: Sequence[Sequence[str]],
@@ -155,20 +115,15 @@ def outcome_map_figure(
     colours: Mapping[str, str],
 ) -> Figure:
     """Draws each cell of two parameters in the colour of its most frequent outcome, with that outcome's share and
-    interval written in.
-
-    Args:
-        cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
-        colours: The colour of each outcome.
-    """
+    interval written in. `cells` has the outcome and its rate by the numbers of the cell's bins."""
     figure, panel = new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
-        colour = colours.get(outcome, GREY)
+        colour = colours.get(outcome, figures.GREY)
         draw_cell(panel, place, rate, map_gid(place), colour)
         handles[outcome] = Patch(color=colour)
-    title_panel(panel, "most frequent outcome, its share" if are_written(panel) else "most frequent outcome")
-    legend_below(figure, handles, columns=3)
+    figures.title_panel(panel, "most frequent outcome, its share" if are_written(panel) else "most frequent outcome")
+    figures.legend_below(figure, handles, columns=3)
     return figure
 
 
@@ -181,11 +136,13 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
     """Makes a figure for the cells of two parameters: the first across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
     width, height = (0.62, 0.42) if n_columns * n_rows <= _MOST_WRITTEN else (0.26, 0.22)
-    figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + width * n_columns), max(2.4, 0.95 + height * n_rows))
+    figure, (panel,) = figures.new_planes(
+        1, max(figures.WIDTH, 1.0 + width * n_columns), max(2.4, 0.95 + height * n_rows)
+    )
     panel.set_xlim(-0.5, n_columns - 0.5)
     panel.set_ylim(-0.5, n_rows - 0.5)
-    name_places(panel, _some([bin_label(label) for label in bins[0]]))
-    panel.set_yticks(range(n_rows), _some([figure_text(bin_label(label), 14) for label in bins[1]]))
+    figures.name_places(panel, _some([figures.bin_label(label) for label in bins[0]]))
+    panel.set_yticks(range(n_rows), _some([figures.figure_text(figures.bin_label(label), 14) for label in bins[1]]))
     panel.tick_params(length=0)
     panel.set_xlabel(parameter_label(across))
     panel.set_ylabel(parameter_label(up))
@@ -207,8 +164,8 @@ def are_written(panel: Axes) -> bool:
 def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
     """Draws a colour scale of the shares, if the cells have no numbers written in."""
     if not are_written(panel):
-        colours = ScalarMappable(Normalize(0, 1), share_colours(ending.outcome))
-        fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
+        colours = ScalarMappable(Normalize(0, 1), figures.share_colours(ending.outcome))
+        figures.fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
 
 
 def draw_cell(
@@ -218,10 +175,8 @@ def draw_cell(
 
     Args:
         place: The numbers of the cell's bins.
-        rate: The rate that is written in.
         gid: The name of the patch in an SVG file.
-        colour: The colour of the patch; default by the share.
-        outcome: The outcome whose share it is; it decides the colour map.
+        colour: The colour of the patch; default by the share, from the colour map of the outcome.
     """
     x, y = place
     patch = Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="white", linewidth=1, gid=gid)
@@ -230,10 +185,10 @@ def draw_cell(
         patch.set(facecolor="0.93", hatch="///", edgecolor="0.8", linewidth=0)
         return
     share, low, high = rate.interval
-    patch.set_facecolor(colour or colormaps[share_colours(outcome)](share))
+    patch.set_facecolor(colour or colormaps[figures.share_colours(outcome)](share))
     if not are_written(panel):
         return
-    letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
+    letters, digits = figures.letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
     # The `gid` of a text keeps the report's dark mode from changing the text's colour.
     share_text, interval_text = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"

@@ -48,14 +48,8 @@ _MOST_CELLS = 150
 
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
-    """The result of a score test for interaction: statistic, degrees of freedom and p-value.
-
-    Attributes:
-        statistic: The score statistic.
-        degrees: The degrees of freedom: the number of terms that the interaction adds.
-        p: The p-value; `None` if there is nothing to test, and `note` says why.
-        note: Why nothing was tested; else empty.
-    """
+    """The result of a score test for interaction: the statistic, its degrees of freedom (the number of terms that the
+    interaction adds) and the p-value, which is `None` if there is nothing to test. Then `note` says why."""
 
     statistic: float
     degrees: int
@@ -82,7 +76,7 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
         first, second: (R,) the bin of each factor, numbered from 0.
         cluster: (R,) the trial or configuration, numbered from 0 without gaps.
     """
-    from scipy import special
+    from scipy import linalg, special
 
     counted = n > 0
     n, k, first, second = n[counted], k[counted], first[counted], second[counted]
@@ -93,8 +87,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     if (n_cells := len(places)) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
         return InteractionTest(0.0, 0, None, f"too few trials, or too many cells ({n_cells})")
     # The model is fitted to cells instead of rows, because all rows of a cell have the same terms.
-    main = _basis(np.column_stack([np.ones(n_cells), _dummies(places[:, 0]), _dummies(places[:, 1])]))
-    extra = _basis(np.eye(n_cells) - main @ main.T)
+    single = np.column_stack([np.eye(int(bins.max()) + 1)[bins] for bins in places.T])
+    main, extra = linalg.orth(single, _NEGLIGIBLE), linalg.null_space(single.T, _NEGLIGIBLE)
     if extra.shape[1] == 0:
         return InteractionTest(0.0, 0, None, "the cells with trials do not cross")
     n_B, k_B = (np.bincount(cell, counts).astype(np.float64) for counts in (n, k))
@@ -126,26 +120,10 @@ def adjusted(p: Sequence[float | None]) -> list[float | None]:
     return p_adjusted
 
 
-def _dummies(bins: Ints) -> Floats:
-    return np.eye(int(bins.max()) + 1)[bins]
-
-
-def _basis(columns: Floats) -> Floats:
-    """Returns an orthonormal basis of the space spanned by the columns of a matrix."""
-    directions, sizes, _ = np.linalg.svd(columns, full_matrices=False)
-    return np.asarray(directions[:, sizes > _NEGLIGIBLE * max(float(sizes.max(initial=0.0)), 1.0)])
-
-
 @dataclass(frozen=True, slots=True)
 class CellRate:
-    """The rate among the trials in one cell of two parameters.
-
-    Attributes:
-        place: The number of the cell's bin of each parameter.
-        labels: The labels of these bins.
-        n_trials: The number of trials in the cell.
-        rate: The rate over their trainings that did not fail.
-    """
+    """The rate among the trials in one cell of two parameters. `place` has the numbers of the cell's bins, `labels`
+    their labels; trainings that failed or were pruned are in no rate."""
 
     place: tuple[int, ...]
     labels: tuple[str, ...]
@@ -158,11 +136,9 @@ class Interaction(DrawnAnswer):
     """A rate in the cells of two parameters, and a test whether the effect of one parameter depends on the other.
 
     Attributes:
-        by: The two parameters.
-        ending: The ending whose rate this is.
         bins: The labels of the bins of each parameter.
         cells: The cells that hold trials; the second parameter runs fastest.
-        test: The test, on the scale of log odds; trainings of one trial are not taken as independent.
+        test: On the scale of log odds; trainings of one trial are not taken as independent.
     """
 
     by: tuple[str, str]
@@ -190,11 +166,10 @@ class Interaction(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interactions(Answer):
-    """The tests for interaction of all pairs of several parameters.
+    """The tests for interaction of all pairs of several parameters, the smallest p-value first, and pairs that cannot
+    be tested last.
 
     Attributes:
-        ending: The ending whose rates were tested.
-        pairs: The smallest p-value first; pairs that cannot be tested are last.
         p_adjusted: For each pair its p-value adjusted for the number of pairs by Holm's method: if every pair below
             0.05 is called an interaction, the chance of a single false call is at most 0.05.
     """
@@ -221,11 +196,8 @@ class Interactions(Answer):
 def read_interaction(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], by: tuple[str, str], ending: Ending
 ) -> Interaction:
-    """Computes the rate of an ending in the cells of two parameters, and tests the interaction.
-
-    Raises:
-        UserError: For a parameter that the ledger has no column for.
-    """
+    """Computes the rate of an ending in the cells of two parameters, and tests the interaction. Raises a `UserError`
+    for a parameter that the ledger has no column for."""
     return _interaction(read_crossing(connection, specs, by), counted_trials(connection, ending), specs, ending)
 
 
@@ -244,8 +216,7 @@ def read_interactions(
 
 
 def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dict[int, tuple[int, int]]:
-    """Returns (n, k) by trial number: the trial's judged trainings (neither failed nor pruned), and those with this
-    ending."""
+    """Returns by trial the number of judged trainings (neither failed nor pruned), and of those with this ending."""
     return {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
 
 

@@ -103,8 +103,7 @@ class Rate(Record):
 
 
 def binomial_rate(k: int, n: int) -> Rate:
-    """Returns the rate of `n` independent trainings, such as the replicates of one trial, with Wilson's score
-    interval."""
+    """Returns the rate of `n` independent trainings, such as the replicates of one trial, with Wilson's interval."""
     return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
 
 
@@ -116,31 +115,27 @@ def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Pools the trainings of several trials, given as `(n, k)` each, into one rate; the interval is that of
-    `rate_interval`."""
+    """Pools the trainings of several trials, given as `(n, k)` each; the interval is that of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
-    if len(trials) <= 1:
+    n_trials, share = len(trials), k / max(n, 1)
+    if n_trials <= 1:
         return binomial_rate(k, n)
-    low, high = rate_interval(k / n, _effective_n(*trials.T), trials)
-    return Rate(n, k, low, high)
+    variance = n_trials / (n_trials - 1) * np.square(trials[:, 1] - share * trials[:, 0]).sum() / n**2
+    return Rate(n, k, *rate_interval(share, _effective_n(share, variance, n_trials, n), trials))
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Averages the shares of several trials, given as `(n, k)` each, of a sweep with `Sequential` replicates; the
-    interval is that of `rate_interval`."""
+    """Averages the shares of several trials, given as `(n, k)` each; the interval is that of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
-    if n_trials == 0:
-        return binomial_rate(0, 0)
-    if n_trials == 1:
-        return Rate(n, k, *sequential_interval(k, n))
+    if n_trials <= 1:
+        return Rate(n, k, *sequential_interval(k, n)) if n_trials else binomial_rate(0, 0)
     shares = trials[:, 1] / trials[:, 0]
     mean = float(shares.mean())
     variance = float(shares.var(ddof=1)) / n_trials
-    low, high = rate_interval(mean, _effective(mean, variance, n_trials, n), trials)
-    return Rate(n, k, low, high, mean)
+    return Rate(n, k, *rate_interval(mean, _effective_n(mean, variance, n_trials, n), trials), mean)
 
 
 def _counted(counts: Counts) -> NDArray[np.float64]:
@@ -158,17 +153,13 @@ def pooling(*specs: Sweep) -> Pooling:
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Returns whether all trials have equal weight, as they must if their numbers of trainings depended on how
-    trainings ended."""
+    """Whether all trials have equal weight, as they must if their numbers of trainings depend on how trainings end."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """Returns the weights of R trainings, (R,), which sum to R: all 1, or such that all trials have equal weight.
-
-    Args:
-        trial: (R,) the trial of each training.
-    """
+    """Returns the weights of R trainings, given the trial of each, (R,). The weights sum to R: all are 1, or such that
+    all trials have equal weight."""
     if not once_per_trial:
         return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
@@ -176,14 +167,12 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weights of T trials with `n` (T,) trainings each: `n`, or the mean of `n` if all trials have equal
-    weight."""
+    """Returns the weights of T trials with `n` (T,) trainings: `n`, or the mean of `n` if all have equal weight."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
 def rate_label(rate: Rate) -> str:
-    """Formats a rate with its interval and number of trainings: `0.25 [0.19, 0.32] of 160`, or `-` if nothing was
-    counted."""
+    """Formats a rate with its interval: `0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -191,8 +180,7 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """Formats a share with its interval: `0.25 [0.19, 0.32]`. A narrow interval gets a third decimal; without
-    trainings `-`."""
+    """Formats a share with its interval: `0.25 [0.19, 0.32]`, with a third decimal if narrow; without trainings `-`."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -206,20 +194,13 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns a factor, (z / t)^2, that allows for the error of a design effect which was estimated from only
-    `n_trials` trials."""
+    """Returns (z / t)^2, which allows for the error of a design effect estimated from only `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
 
 
-def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
-    n_trials, total, share = len(n), n.sum(), k.sum() / n.sum()
-    variance = n_trials / (n_trials - 1) * np.square(k - share * n).sum() / total**2
-    return _effective(share, variance, n_trials, total)
-
-
-def _effective(share: float, variance: float, n_trials: int, total: float) -> float:
+def _effective_n(share: float, variance: float, n_trials: int, total: float) -> float:
     """Returns how many independent trainings would give a rate of this variance."""
     if share in (0, 1):
         return n_trials
@@ -233,7 +214,6 @@ def rate_interval(
     """Returns the interval of a rate over several trials, by the rules in this module's docstring.
 
     Args:
-        share: The rate.
         n: The effective number of trainings.
         trials_T2: (T, 2) the number of trainings of each trial, and of those with the property.
         n_once: The effective number if each trial counts once; default the number of trials.
@@ -262,10 +242,8 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share; `n` need not be whole.
-
-    `proportion_confint` of statsmodels gives the same interval, but its import would delay every `status` by a second.
-    """
+    """Returns Wilson's score interval of a share; `n` need not be whole. `proportion_confint` of statsmodels gives the
+    same interval, but its import would delay every `status` by a second."""
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)
     half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)

@@ -7,17 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator.analysis.answer import Answer, Record, html_table, table
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 HOSTILE = "<script>alert('\x1b[2J')</script>"
@@ -59,19 +56,6 @@ class _Outer(Record):
     by: tuple[_Inner, ...]
 
     json_keys = ("what", "shown=inner.label", "**inner", "by")
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
-    rng, trials = np.random.default_rng(0), []
-    for number in range(40):
-        sigma, rate = 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(-3, -1)
-        ends = rng.choice(["solved", "marginal"], 4, p=[0.2, 0.8] if sigma < 0.01 else [0.8, 0.2]).tolist()
-        given = {"param_init_sigma": sigma, "param_learning_rate": rate, "param_n_steps": 8, "onset_step": 4}
-        trials.append(trial_rows(number, ends, **given))
-    path = tmp_path_factory.mktemp("sweeps") / "one"
-    sweep_on_disk(path, small_sweep("one", trials=40), *trials)
-    return open_sweep(path)
 
 
 @pytest.fixture(scope="module")
@@ -203,22 +187,3 @@ def test_a_missing_library_is_named_with_its_install(
         match=f"got '{library}', expected the installed library {library}; install it with: pip install {library}",
     ):
         getattr(rates, f"to_{library}")()
-
-
-@pytest.mark.slow
-def test_a_name_with_a_slip_gets_the_name_that_was_meant(sweep: SweepData, tmp_path: Path) -> None:
-    rows = trial_rows(0, ["solved"])
-    sweep_with_heads(tmp_path / "heads", small_sweep("heads"), [rows], head_rows(rows[0], {(0, 0): "..ppp"}))
-    heads = open_sweep(tmp_path / "heads")
-    slips: dict[str, Callable[[], object]] = {
-        "init_sigma": lambda: sweep.stuck_rates(by="init_sgima"),
-        "learning_rate": lambda: sweep.phase_diagram("init_sigma", "Learning_Rate"),
-        "degenerate_zero": lambda: sweep.interaction(*BY, outcome="degenerate"),
-        "solved": lambda: sweep.onset("Solved"),
-        "n_steps": lambda: compare(sweep, sweep, by="nsteps"),
-        "pandas": lambda: sweep.trials("panda"),  # type: ignore[arg-type]
-        "positional": lambda: heads.emergence("Positonal"),
-    }
-    for meant, ask in slips.items():
-        with pytest.raises(UserError, match=f"did you mean {meant}[?]"):
-            ask()

@@ -222,6 +222,10 @@ MISTAKES: dict[str, Callable[[SweepData], object]] = {
     ),
     "by: got 'a,b,c', expected one parameter, or two": lambda sweep: sweep.outcomes(by=["a", "b", "c"]),
     "outcome: got 'solvd', .*; did you mean solved?": lambda sweep: sweep.onset("solvd", by=BY),
+    "parameter: got 'Learning_Rate', .*; did you mean learning_rate?": (
+        lambda sweep: sweep.phase_diagram("init_sigma", "Learning_Rate")
+    ),
+    "format: got 'panda', .*; did you mean pandas?": lambda sweep: sweep.trials("panda"),  # type: ignore[arg-type]
 }
 
 

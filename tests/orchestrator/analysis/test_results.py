@@ -1,19 +1,40 @@
-"""The results of a sweep in tables: JSON, Markdown, the best trial."""
+"""The results of a sweep: best trials, Pareto fronts, JSON and Markdown."""
 
 import json
 from pathlib import Path
 
+import numpy as np
+import optuna
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from attnsweep import LossQuantile, StuckRate, open_sweep
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
-from attnsweep.orchestrator.analysis.results import SweepResults, read_preferred, read_results, read_stuck_or_slow
+from attnsweep.orchestrator.analysis.results import (
+    Preferred,
+    SweepResults,
+    on_front,
+    read_preferred,
+    read_results,
+    read_stuck_or_slow,
+)
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.search_spaces import Categorical, LossQuantile, Sequential
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, complete_trials, ended_in_turn, ended_trainings
+from attnsweep.search_spaces import Categorical, Sequential, Sweep, measured
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
 SOLVED, STUCK = ["solved"] * 4, ["runaway"] * 4
+OF_TWO = [measured.Rate("solved"), LossQuantile()]
+
+
+def _results(path: Path, *trials: Rows, spec: Sweep | None = None) -> SweepResults:
+    spec = spec or small_sweep("s")
+    directory = sweep_on_disk(path / "sweep", spec, *trials)
+    return Ledger(directory.place).ask(lambda connection: read_results(connection, spec))
 
 
 def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
@@ -38,30 +59,24 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
 def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:
     """7 of 8 trainings failed. Counted as not stuck, they would suffice to end the trial."""
     rule = Sequential(width=0.45, at_most=24, batch=8)
-    mostly_failed = trial_rows(0, [*["failed"] * 7, "solved"])
-    sweep_on_disk(
-        tmp_path / "sweep", small_sweep("failed", replicates=rule), mostly_failed, trial_rows(1, ["solved"] * 8)
-    )
-    with Ledger(tmp_path / "sweep").connect() as connection:
-        assert complete_trials(connection, rule) == [1]
+    trials = trial_rows(0, [*["failed"] * 7, "solved"]), trial_rows(1, ["solved"] * 8)
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("failed", replicates=rule), *trials)
+    assert Ledger(directory.place).ask(lambda connection: complete_trials(connection, rule)) == [1]
 
 
 def test_an_empty_ledger_has_a_summary(tmp_path: Path) -> None:
-    spec = small_sweep("empty")
-    sweep_on_disk(tmp_path / "sweep", spec)
-    with Ledger(tmp_path / "sweep").connect() as connection:
-        summary = read_results(connection, spec)
+    summary = _results(tmp_path)
     assert (summary.n_trainings, summary.best, summary.stuck) == (0, None, Rate(0, 0, None, None))
     assert "| 1e-4..1e-3 | 0 | - |" in summary.markdown()
 
 
-@pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> SweepResults:
-    spec = small_sweep("figure", space={**small_sweep("x").space, "optimizer": Categorical(choices=("sgd", "adam"))})
-    path = tmp_path_factory.mktemp("sweeps") / "sweep"
-    sweep_on_disk(path, spec, trial_rows(0, STUCK), trial_rows(1, ["solved", "marginal", "solved", "solved"]))
-    with Ledger(path).connect() as connection:
-        return read_results(connection, spec)
+def test_the_summary_is_plain_json_and_markdown(tmp_path: Path) -> None:
+    space = {**small_sweep("x").space, "optimizer": Categorical(choices=("sgd", "adam"))}
+    trials = trial_rows(0, STUCK), trial_rows(1, ["solved", "marginal", "solved", "solved"])
+    summary = _results(tmp_path, *trials, spec=small_sweep("figure", space=space))
+    stuck = json.loads(json.dumps(summary.as_json(), allow_nan=False))["stuck_rate"]
+    assert (stuck["n"], stuck["k"], stuck["share"]) == (8, 5, 0.625)
+    assert "| sgd | 2 | 0.62 [" in summary.markdown()
 
 
 def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: Path) -> None:
@@ -71,34 +86,83 @@ def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: P
         for at, step in enumerate(predictions)
     ]
     solved = trial_rows(9, ["solved"], n_steps=10, predicted_escape_step=20)
-    spec = small_sweep("slow")
-    sweep_on_disk(tmp_path / "sweep", spec, *trials, solved)
-    with Ledger(tmp_path / "sweep").connect() as connection:
-        found = present(read_results(connection, spec).stuck_or_slow)
+    found = present(_results(tmp_path, *trials, solved).stuck_or_slow)
     assert (found.stuck, found.slow, found.unknown) == (2, 1, 5)
     assert found.ratio == pytest.approx(100 / 70)
     assert "of 8 stuck trainings, 2 took at least 2 times" in found.sentence()
 
 
 def test_stuck_or_slow_is_json_where_trainings_leave_at_once(tmp_path: Path) -> None:
-    spec = small_sweep("at_once")
-    sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, ["runaway"], n_steps=100, predicted_escape_step=0))
-    with Ledger(tmp_path / "sweep").connect() as connection:
-        found = present(read_results(connection, spec).stuck_or_slow)
-    assert found.as_json() == {"stuck": 1, "slow": 0, "unknown": 0, "ratio": None}
+    found = _results(tmp_path, trial_rows(0, ["runaway"], n_steps=100, predicted_escape_step=0)).stuck_or_slow
+    assert present(found).as_json() == {"stuck": 1, "slow": 0, "unknown": 0, "ratio": None}
 
 
 def test_stuck_or_slow_says_nothing_without_predictions(tmp_path: Path) -> None:
-    spec = small_sweep("unknown")
-    sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, STUCK))
-    with Ledger(tmp_path / "sweep").connect() as connection:
-        assert read_results(connection, spec).stuck_or_slow is None
-    old = Path(__file__).parents[2] / "golden" / "0.1.0" / "finished"
-    with Ledger(old).connect() as connection:
-        assert read_stuck_or_slow(connection) is None
+    assert _results(tmp_path, trial_rows(0, STUCK)).stuck_or_slow is None
+    assert Ledger(Path(__file__).parents[2] / "golden" / "0.1.0" / "finished").ask(read_stuck_or_slow) is None
 
 
-def test_the_summary_is_plain_json_and_markdown(summary: SweepResults) -> None:
-    stuck = json.loads(json.dumps(summary.as_json(), allow_nan=False))["stuck_rate"]
-    assert (stuck["n"], stuck["k"], stuck["share"]) == (8, 5, 0.625)
-    assert "| sgd | 2 | 0.62 [" in summary.markdown()
+points = st.integers(2, 3).flatmap(
+    lambda n: st.lists(st.tuples(*[st.integers(0, 4).map(float)] * n), min_size=1, max_size=30)
+)
+
+
+@given(points, st.lists(st.booleans(), min_size=3, max_size=3))
+def test_the_front_is_that_of_optunas_study(values: list[tuple[float, ...]], is_sought: list[bool]) -> None:
+    signs = [-1.0 if each else 1.0 for each in is_sought[: len(values[0])]]
+    study = optuna.create_study(directions=["maximize" if sign < 0 else "minimize" for sign in signs])
+    study.add_trials([optuna.trial.create_trial(values=list(each)) for each in values])
+    found = np.flatnonzero(on_front(np.array(values) * signs)).tolist()
+    assert found == [each.number for each in study.best_trials]
+
+
+def rows(trial: int, n_solved: int, n_stuck: int, loss: float) -> Rows:
+    ends = [*["solved"] * n_solved, *["marginal"] * n_stuck, *["plateau"] * (4 - n_solved - n_stuck)]
+    return trial_rows(trial, ends, eval_loss=loss, param_init_sigma=0.1 * trial + 0.1)
+
+
+TRIALS = (rows(0, 4, 0, 0.9), rows(1, 2, 0, 0.1), rows(2, 1, 3, 0.01), rows(3, 1, 1, 0.8), rows(4, 4, 0, 0.9))
+"""Fewer solved ones have the lower losses; trial 3 is worse than trial 1, and trial 4 is as good as trial 0."""
+
+
+def preferred(path: Path, **changes: object) -> Preferred:
+    spec = small_sweep("s").but(**changes)
+    directory = sweep_on_disk(path, spec, *TRIALS, rows(5, 4, 0, 0.0)[:3])
+    return Ledger(directory.place).ask(lambda connection: read_preferred(connection, spec))
+
+
+def test_trials_that_no_other_beats_are_on_the_front_the_best_in_the_first_objective_first(tmp_path: Path) -> None:
+    found = preferred(tmp_path / "s", objective=OF_TWO)
+    assert found.best is None
+    assert [each.trial for each in present(found.front)] == [0, 4, 1, 2]
+    assert present(found.front)[2].values == {"rate of solved": 0.5, "loss_quantile": 0.1}
+    assert present(found.front)[2].parameters["init_sigma"] == 0.2
+    assert list(found.sentences()) == ["4 of 5 trials are on the Pareto front"]
+
+
+def test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front(tmp_path: Path) -> None:
+    of_two = preferred(tmp_path / "two", objective=OF_TWO, constraints="stuck_rate <= 0.25")
+    assert [each.trial for each in present(of_two.front)] == [0, 4, 1]
+    assert next(iter(of_two.sentences())) == "4 of 5 trials meet the constraints: stuck_rate <= 0.25"
+    of_one = preferred(tmp_path / "one", objective=LossQuantile(), constraints=["stuck_rate <= 0.25"])
+    assert (present(of_one.best).trial, of_one.front, of_one.n_feasible) == (1, None, 4)
+    none = preferred(tmp_path / "none", constraints=["solved_rate >= 0.5", "loss_quantile <= 0.01"])
+    assert (none.best, none.n_feasible) == (None, 0)
+
+
+def test_the_importance_is_of_one_objective_that_can_be_named(tmp_path: Path) -> None:
+    sweep_on_disk(tmp_path / "s", small_sweep("s", objective=[StuckRate(), LossQuantile()]), *TRIALS)
+    opened = open_sweep(tmp_path / "s")
+    assert opened.importance().objective == "stuck_rate, to minimize"
+    assert opened.importance("loss_quantile").objective == "loss_quantile, to minimize"
+    with pytest.raises(UserError, match="objective: got 'loss', expected one of stuck_rate, loss_quantile"):
+        opened.importance("loss")
+
+
+def test_trials_in_turn_are_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.trial._ROWS_AT_ONCE", 3)
+    rows = [{**row, "onset_step": 0} for trial in (5, 0, 2, 9) for row in trial_rows(trial, ["solved"] * 2)]
+    table = pa.Table.from_pylist([{name: row[name] for name in JUDGING_COLUMNS} for row in rows])
+    assert dict(ended_in_turn(table)) == ended_trainings(table)
+    assert [trial for trial, _ in ended_in_turn(table)] == [0, 2, 5, 9]
+    assert list(ended_in_turn(table.slice(0, 0))) == []

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from attnsweep import Sweep
 from attnsweep.orchestrator.cli import app
-from attnsweep.orchestrator.cli.hooks import telling_faults
+from attnsweep.orchestrator.cli.ending import telling_faults
 from attnsweep.orchestrator.cli.screen.listing import print_list
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.cli.reproductions import Reproduction, find_reproduction, load_reproductions
+from attnsweep.orchestrator.cli.literature import Reproduction, find_reproduction, load_reproductions
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.workloads.errors import UserError
 

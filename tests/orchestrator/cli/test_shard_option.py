@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.cli.shard_option import parse_shard
+from attnsweep.orchestrator.cli.run_options import parse_shard
 from attnsweep.orchestrator.storage.shards import Shard, numbers_in_words
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError

@@ -3,6 +3,7 @@
 import io
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools import look_back
 from attnsweep.orchestrator.training.trainer_actor import Settled
-from attnsweep.search_spaces import Categorical, Float, Int
+from attnsweep.search_spaces import Categorical, Float, Int, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
@@ -54,21 +55,36 @@ def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_block
     assert engine_for(searching, workload, "auto", QUIET).engine == "vmapped"
 
 
+def _searching() -> Sweep:
+    """A search on many texts, whose gradient alone can be compiled."""
+    space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
+    spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, replicates=1)
+    return spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
+
+
+def _quickstart() -> Sweep:
+    return load_sweep("quickstart")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("trials", "engine"), [(128, "blocks"), (32, "vmapped")])
+@pytest.mark.parametrize(
+    ("sweep", "trials", "engine"),
+    [
+        (_quickstart, 128, "blocks"),
+        (_quickstart, 32, "vmapped"),
+        # The template's `cross_entropy` can be computed for a block.
+        (look_back.sweep, 8, "vmapped"),
+        (look_back.sweep, 100, "vmapped"),
+        (look_back.sweep, 1000, "blocks"),
+        (_searching, 200, "blocks"),
+        (_searching, 20, "vmapped"),
+    ],
+)
 def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compiler(
-    compiled_blocks: None, trials: int, engine: str
+    compiled_blocks: None, sweep: Callable[[], Sweep], trials: int, engine: str
 ) -> None:
-    assert engine_for(load_sweep("quickstart").but(trials=trials), CategoryPairs(), "auto", QUIET).engine == engine
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("trials", "engine"), [(8, "vmapped"), (100, "vmapped"), (1000, "blocks")])
-def test_the_template_is_compiled_where_its_small_gain_repays_it(
-    compiled_blocks: None, trials: int, engine: str
-) -> None:
-    """Its `cross_entropy` can be computed for a block."""
-    assert engine_for(look_back.sweep().but(trials=trials), look_back.look_back(), "auto", QUIET).engine == engine
+    workload = look_back.look_back() if sweep is look_back.sweep else CategoryPairs()
+    assert engine_for(sweep().but(trials=trials), workload, "auto", QUIET).engine == engine
 
 
 @pytest.mark.parametrize("name", ["quickstart", "chiang_fig4"])
@@ -194,17 +210,6 @@ def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) ->
     assert engine_of_shape(CategoryPairs(), {"optimizer": "lbfgs"}).startswith(
         "vmapped: the optimizer uses line searches"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("trials", "engine"), [(200, "blocks"), (20, "vmapped")])
-def test_a_search_on_many_texts_is_compiled_where_its_trainings_repay_it(
-    compiled_blocks: None, trials: int, engine: str
-) -> None:
-    space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
-    spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, trials=trials, replicates=1)
-    searching = spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
-    assert engine_for(searching, CategoryPairs(), "auto", QUIET).engine == engine
 
 
 def test_blocks_that_cannot_be_had_are_said_and_not_recorded(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from attnsweep.orchestrator.analysis import compare
+from attnsweep.orchestrator.analysis.comparison import compare
 from attnsweep.orchestrator.audit.merged_and_divided import check_machines
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.recorded import find_training

@@ -18,6 +18,7 @@ from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay, Progress, span
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import FINISHED, Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
@@ -117,6 +118,12 @@ def test_plain_lines_say_what_is_under_way_before_anything_has_ended(monkeypatch
     assert training == ("trials 0/4  trainings 0/16  0 trainings/s  - s left  1 pack under way, step 120 of 500")
 
 
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepDirectory:
+    """A sweep of four trials, one of them trained."""
+    return sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+
+
 def _status(place: Place, capsys: pytest.CaptureFixture[str]) -> list[str]:
     print_status(place)
     return capsys.readouterr().out.splitlines()
@@ -127,8 +134,9 @@ def _said(place: Place, ago: timedelta, doing: str = "training") -> None:
     place.put_text("progress.json", said.model_dump_json())
 
 
-def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+def test_status_shows_what_a_running_sweep_has_under_way(
+    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
     Beacon(sweep.place).show("training", 3, PACKS)
     lines = _status(sweep.place, capsys)
     assert re.fullmatch(rf"{sweep.sweep}: running \(training\); last sign of life \d s ago", lines[0])
@@ -157,9 +165,8 @@ def test_status_shows_what_a_running_sweep_has_under_way(tmp_path: Path, capsys:
     ],
 )
 def test_status_tells_a_sweep_that_stopped(
-    ago: timedelta, doing: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ago: timedelta, doing: str, says: str, sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     _said(sweep.place, ago, doing)
     lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: {says}"
@@ -179,16 +186,14 @@ def test_status_tells_a_sweep_that_stopped(
     ],
 )
 def test_status_needs_no_sign_of_life(
-    break_it: Callable[[Path], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    break_it: Callable[[Path], object], sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     break_it(folder_of(sweep) / "progress.json")
     lines = _status(sweep.place, capsys)
     assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
 
 
-def test_a_finished_sweep_has_nothing_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
+def test_a_finished_sweep_has_nothing_under_way(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     Beacon(sweep.place).show("training", 3, PACKS)
     sweep.record_run(finished=True, seconds=1.0)
     lines = _status(sweep.place, capsys)
@@ -223,9 +228,8 @@ def test_status_says_how_long_and_what_failed_last(tmp_path: Path, capsys: pytes
     ]
 
 
-def test_status_is_followed_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_is_followed_until_the_run_ends(sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.cli.screen.status._LOOK_SECONDS", 0.0)
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     beacon = Beacon(sweep.place)
     beacon.show("training", 2, ())
     followed = threading.Thread(target=follow_status, args=(sweep.place,))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -105,16 +106,18 @@ def test_what_is_added_has_a_sign(option: str, text: str, tmp_path: Path) -> Non
         run("resume", tmp_path / "s", f"{option}={text}")
 
 
-def test_replicates_are_not_added_behind_a_pruners_back(tmp_path: Path) -> None:
-    spec = small_sweep("s", pruner=MedianPruner(), objective=LossQuantile())
-    SweepDirectory.create(tmp_path / "s", spec, {})
-    with pytest.raises(UserError, match=r"--replicates: got '\+2', expected a sweep without a pruner"):
-        run("resume", tmp_path / "s", "--replicates", "+2")
-
-
-def test_replicates_that_a_rule_decides_are_not_added(tmp_path: Path) -> None:
-    SweepDirectory.create(tmp_path / "s", small_sweep("s", replicates=Sequential()), {})
-    with pytest.raises(UserError, match=r"--replicates: got '\+2', .* a rule decides: 8..200"):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pruner": MedianPruner(), "objective": LossQuantile()}, "expected a sweep without a pruner"),
+        ({"replicates": Sequential()}, ".* a rule decides: 8..200"),
+    ],
+)
+def test_replicates_that_a_pruner_or_a_rule_decides_about_are_not_added(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    SweepDirectory.create(tmp_path / "s", small_sweep("s", **changes), {})
+    with pytest.raises(UserError, match=rf"--replicates: got '\+2', {message}"):
         run("resume", tmp_path / "s", "--replicates", "+2")
 
 

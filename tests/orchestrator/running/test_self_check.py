@@ -52,14 +52,14 @@ def directory(whole: Path, tmp_path: Path) -> SweepDirectory:
     return SweepDirectory.open(Path(shutil.copytree(whole, tmp_path / "s")))
 
 
-def _pool(directory: SweepDirectory) -> LocalPool:
-    return LocalPool(load_workload(directory.spec.workload), RunContext(directory.sweep))
+def _replayed(directory: SweepDirectory) -> Replays:
+    workload = load_workload(directory.spec.workload)
+    return present(replay_some(directory, workload, LocalPool(workload, RunContext(directory.sweep)), lambda: False))
 
 
 @pytest.mark.slow
 def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDirectory) -> None:
-    found = read_replays(directory)
-    assert found is not None
+    found = present(read_replays(directory))
     assert list(found.deviations.values()) == [0.0, 0.0]
     assert str(found) == "replayed 2 trainings alone: they end as before, largest deviation of a loss 0"
     assert found.as_json() == {"trainings": 2, "agreeing": 2, "largest_deviation": 0.0}
@@ -68,13 +68,10 @@ def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDi
 
 @pytest.mark.slow
 def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
-    before = read_replays(directory)
-    assert before is not None
-    chosen = min(before.deviations)
+    chosen = min(present(read_replays(directory)).deviations)
     (row,) = records(directory, training_id=chosen)
     edit_row(directory, "trainings", row["place"], n_steps=7, eval_loss=2 * row["eval_loss"])
-    found = replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: False)
-    assert found is not None
+    found = _replayed(directory)
     assert found == read_replays(directory)
     assert found.disagreeing == {chosen: ["n_steps", "eval_loss"]}
     assert found.deviations[chosen] == pytest.approx(0.5)
@@ -86,7 +83,8 @@ def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
 @pytest.mark.slow
 def test_a_stop_records_nothing(directory: SweepDirectory, tmp_path: Path) -> None:
     (tmp_path / "s" / "replays.json").unlink()
-    assert replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: True) is None
+    workload = load_workload(directory.spec.workload)
+    assert replay_some(directory, workload, LocalPool(workload, RunContext("s")), lambda: True) is None
     assert read_replays(directory) is None
 
 
@@ -103,8 +101,7 @@ def test_more_than_two_share_packs_of_their_shape(directory: SweepDirectory, mon
         packed(pool, order)
 
     monkeypatch.setattr(LocalPool, "train", train)
-    workload, pool = load_workload(directory.spec.workload), _pool(directory)
-    found = present(replay_some(directory, workload, pool, lambda: False))
+    found = _replayed(directory)
     n = len(chosen)
     assert (max(sizes), sum(sizes), sizes[-2:]) == (3, n, [1, 1])
     assert found.deviations == dict.fromkeys(found.deviations, 0.0)
@@ -125,7 +122,7 @@ def test_a_training_that_raises_only_when_it_is_replayed_is_named(
         edit_row(directory, "trainings", row["place"], outcome="plateau", error=None)
     raising = [row["training_id"] for row in failed]
     monkeypatch.setattr(self_check, "to_replay", lambda *_: fine[:2] + raising)
-    found = present(replay_some(directory, load_workload(directory.spec.workload), _pool(directory), lambda: False))
+    found = _replayed(directory)
     assert found.disagreeing == {raising[0]: ["error"]}
     assert found.deviations == {fine[0]: 0.0, fine[1]: 0.0, raising[0]: None}
 

@@ -22,6 +22,12 @@ SPACE: dict[str, Dimension] = {
 }
 
 
+CONDITIONAL: dict[str, Dimension] = {
+    "optimizer": Categorical(choices=("sgd", "adam")),
+    "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
+}
+
+
 def _directory(path: Path, sampler: Sampler, **space: Dimension) -> SweepDirectory:
     spec = Sweep(name="s", workload="category_pairs", space={**SPACE, **space}, sampler=sampler, trials=12, seed=5)
     return SweepDirectory.create(path, spec, {})
@@ -56,12 +62,7 @@ def test_the_grid_visits_every_point_once(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) -> None:
-    directory = _directory(
-        tmp_path / "a",
-        "random",
-        optimizer=Categorical(choices=("sgd", "adam")),
-        learning_rate=Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
-    )
+    directory = _directory(tmp_path / "a", "random", **CONDITIONAL)
     study = Study(directory)
     asked = [study.ask() for _ in range(8)]
     assert {each.values["optimizer"] for each in asked} == {"sgd", "adam"}
@@ -75,14 +76,7 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) ->
 
 
 def test_the_boundary_is_looked_for_beside_conditional_parameters(tmp_path: Path) -> None:
-    directory = _directory(
-        tmp_path / "a",
-        "boundary",
-        optimizer=Categorical(choices=("sgd", "adam")),
-        learning_rate=Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
-    )
-    study = Study(directory)
-    asked = _run(study, 14)
+    asked = _run(Study(_directory(tmp_path / "a", "boundary", **CONDITIONAL)), 14)
     rates = {each.values["learning_rate"] for each in asked if each.values["optimizer"] == "adam"}
     assert len(rates) > 3
     assert all(1e-4 <= rate <= 1e-2 for rate in rates)  # type: ignore[operator]

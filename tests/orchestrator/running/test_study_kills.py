@@ -56,18 +56,11 @@ def _directory(path: Path, sampler: str, **changes: Any) -> SweepDirectory:
 
 
 @cache
-def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Configuration], bytes]:
-    return _as_it_goes(sampler, is_earlier=False)
+def _undisturbed(sampler: str, *, is_earlier: bool = False) -> tuple[SweepDirectory, list[Configuration], bytes]:
+    """A study as it goes, saved after one, two and three trials: its configurations and its journal.
 
-
-@cache
-def _earlier(sampler: str) -> tuple[SweepDirectory, list[Configuration], bytes]:
-    """As an earlier attnsweep wrote it, which had Optuna write all entries."""
-    return _as_it_goes(sampler, is_earlier=True)
-
-
-def _as_it_goes(sampler: str, *, is_earlier: bool) -> tuple[SweepDirectory, list[Configuration], bytes]:
-    """A study as it goes, saved after one, two and three trials: its configurations and its journal."""
+    An earlier attnsweep had Optuna write all entries.
+    """
     with TemporaryDirectory() as path:
         directory = _directory(Path(path) / "s", sampler)
         study = Study(directory)
@@ -135,7 +128,7 @@ def _half_drawn(journal: bytes, trial: int, n_drawn: int) -> bytes:
 def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sampler(
     sampler: str, n_drawn: int, tmp_path: Path
 ) -> None:
-    directory, asked, journal = _earlier(sampler)
+    directory, asked, journal = _undisturbed(sampler, is_earlier=True)
     resumed = _resumed(directory, _half_drawn(journal, 1, n_drawn), tmp_path)
     if sampler in ("random", "grid"):
         assert resumed == asked
@@ -148,13 +141,13 @@ def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sample
 
 def test_random_trials_are_those_of_optunas_own_study() -> None:
     _, asked, journal = _undisturbed("random")
-    _, earlier, its_journal = _earlier("random")
+    _, earlier, its_journal = _undisturbed("random", is_earlier=True)
     assert asked == earlier
     assert len(journal.splitlines()) < len(its_journal.splitlines())
 
 
 def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path: Path) -> None:
-    directory, asked, journal = _earlier("random")
+    directory, asked, journal = _undisturbed("random", is_earlier=True)
     directory = directory.but(place=LocalFolder(tmp_path))
     (tmp_path / STUDY_FILE).write_bytes(_half_drawn(journal, 5, 1))
     study = Study(directory)

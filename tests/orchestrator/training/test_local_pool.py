@@ -64,13 +64,15 @@ def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) 
 
 
 class Watched(CategoryPairs):
-    """Does something in each loss."""
+    """Does something in each loss, or raises an error there."""
 
     def __init__(self, action: Any) -> None:
         super().__init__()
         self._action = action
 
     def loss(self, module: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        if isinstance(self._action, BaseException):
+            raise self._action
         self._action()
         return super().loss(module, batch)
 
@@ -80,7 +82,8 @@ def _settings() -> tuple[int, torch.dtype, str, bool]:
     return torch.get_num_threads(), torch.get_default_dtype(), precision, torch.is_grad_enabled()
 
 
-def _training_in(pool: LocalPool) -> LocalPool:
+def _training(action: Any) -> LocalPool:
+    pool = LocalPool(Watched(action), RunContext("s"))
     training = Training(defaults(CategoryPairs(), n_steps=3), seed=0)
     pool.train(PackOrder("p", [Task(trial=0, replicate=0, training=training)]))
     return pool
@@ -103,7 +106,7 @@ def notebook() -> Any:
 
 def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: object) -> None:
     seen = []
-    pool = _training_in(LocalPool(Watched(lambda: seen.append(_settings())), RunContext("s")))
+    pool = _training(lambda: seen.append(_settings()))
     while pool.running:
         pool.reports(0.5)
         assert _settings() == notebook
@@ -114,20 +117,14 @@ def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: obj
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, BdbQuit])
 def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseException], notebook: object) -> None:
-    def leave() -> None:
-        raise kind
-
-    pool = _training_in(LocalPool(Watched(leave), RunContext("s")))
+    pool = _training(kind())
     with pytest.raises(kind):
         pool.reports(0.5)
     assert _settings() == notebook
 
 
 def test_a_training_that_exits_has_failed_and_the_sweep_goes_on() -> None:
-    def leave() -> None:
-        raise SystemExit(0)
-
-    pool = _training_in(LocalPool(Watched(leave), RunContext("s")))
+    pool = _training(SystemExit(0))
     [(_, report)] = pool.reports(0.5)
     assert isinstance(report, Raised)
     assert report.error.endswith("SystemExit: 0\n")
@@ -135,10 +132,7 @@ def test_a_training_that_exits_has_failed_and_the_sweep_goes_on() -> None:
 
 
 def test_a_machine_that_cannot_compile_fails_no_training() -> None:
-    def full() -> None:
-        raise NoCompilerError("compiled programs cannot be kept")
-
-    pool = _training_in(LocalPool(Watched(full), RunContext("s")))
+    pool = _training(NoCompilerError("compiled programs cannot be kept"))
     with pytest.raises(PoolError, match=r"^compiled programs cannot be kept$"):
         pool.reports(0.5)
 

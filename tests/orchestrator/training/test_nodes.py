@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,33 +29,34 @@ def _counts(allotment: Allotment) -> dict[str, int]:
     return {node: len(shares) for node, shares in allotment.by_node.items()}
 
 
-def test_by_default_one_trainer_per_gpu_and_per_core_of_other_nodes() -> None:
-    found = allot([_node("a", 16, 2), _node("b", 3), _node("head", 0)], Wanted(), {})
-    assert found == Allotment({"a": [GPU] * 2, "b": [CPU] * 3, "head": []}, [])
-
-
-def test_a_cluster_without_a_place_is_asked_for_one() -> None:
-    assert allot([], Wanted(), {}) == Allotment({}, [CPU])
-    assert allot([_node("head", 0)], Wanted(), {}) == Allotment({"head": []}, [CPU])
-
-
-def test_a_device_says_what_counts() -> None:
-    nodes = [_node("a", 4, 2), _node("b", 3)]
-    assert allot(nodes, Wanted(device="cpu"), {}) == Allotment({"a": [CPU] * 4, "b": [CPU] * 3}, [])
-    assert allot(nodes, Wanted(device="cuda"), {}) == Allotment({"a": [GPU] * 2, "b": []}, [])
-
-
-def test_gpus_that_will_come_are_not_replaced_by_cores() -> None:
-    found = allot([_node("head", 4)], Wanted(2, 2, "cuda"), {})
-    assert found == Allotment({"head": []}, [GPU] * 2)
-
-
-def test_more_trainers_than_places_wait_for_nodes() -> None:
-    assert allot([_node("a", 2)], Wanted(5, 5), {}) == Allotment({"a": [CPU] * 2}, [CPU] * 3)
-    assert allot([_node("a", 2)], Wanted(3, 8), {}) == Allotment({"a": [CPU] * 2}, [CPU])
-    assert allot([_node("a", 9)], Wanted(3, 8), {}) == Allotment({"a": [CPU] * 8}, [])
-    # With a range, GPUs are not shared: more of them may come.
-    assert allot([_node("a", 8, 2)], Wanted(3, 4), {}) == Allotment({"a": [GPU] * 2}, [GPU])
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "by_node", "pending"),
+    [
+        # By default one trainer per GPU, and per core of nodes without any.
+        (("a", 16, 2, "b", 3, 0, "head", 0, 0), Wanted(), {"a": [GPU] * 2, "b": [CPU] * 3, "head": []}, []),
+        # A cluster without a place is asked for one.
+        ((), Wanted(), {}, [CPU]),
+        (("head", 0, 0), Wanted(), {"head": []}, [CPU]),
+        # A device says what counts.
+        (("a", 4, 2, "b", 3, 0), Wanted(device="cpu"), {"a": [CPU] * 4, "b": [CPU] * 3}, []),
+        (("a", 4, 2, "b", 3, 0), Wanted(device="cuda"), {"a": [GPU] * 2, "b": []}, []),
+        # GPUs that will come are not replaced by cores.
+        (("head", 4, 0), Wanted(2, 2, "cuda"), {"head": []}, [GPU] * 2),
+        # More trainers than places wait for nodes.
+        (("a", 2, 0), Wanted(5, 5), {"a": [CPU] * 2}, [CPU] * 3),
+        (("a", 2, 0), Wanted(3, 8), {"a": [CPU] * 2}, [CPU]),
+        (("a", 9, 0), Wanted(3, 8), {"a": [CPU] * 8}, []),
+        # With a range, GPUs are not shared: more of them may come.
+        (("a", 8, 2), Wanted(3, 4), {"a": [GPU] * 2}, [GPU]),
+        # Trainers on GPUs share few cores.
+        (("a", 2, 1), Wanted(4, 4), {"a": [TrainerShare("cuda", 0.5, 0.25)] * 4}, []),
+    ],
+)
+def test_trainers_of_each_node(
+    nodes: tuple[Any, ...], wanted: Wanted, by_node: dict[str, list[TrainerShare]], pending: list[TrainerShare]
+) -> None:
+    found = allot([_node(*nodes[at : at + 3]) for at in range(0, len(nodes), 3)], wanted, {})
+    assert found == Allotment(by_node, pending)
 
 
 def test_ten_trainers_on_eight_gpus() -> None:
@@ -62,11 +64,6 @@ def test_ten_trainers_on_eight_gpus() -> None:
     assert [share.num_gpus for share in shares] == [0.5] * 4 + [1.0] * 6
     two = allot([_node("a", 16, 4), _node("b", 16, 4)], Wanted(10, 10), {})
     assert [[share.num_gpus for share in shares] for shares in two.by_node.values()] == [[0.5, 0.5, 1.0, 1.0, 1.0]] * 2
-
-
-def test_trainers_on_gpus_share_few_cores() -> None:
-    (shares,) = allot([_node("a", 2, 1)], Wanted(4, 4), {}).by_node.values()
-    assert shares == [TrainerShare("cuda", 0.5, 0.25)] * 4
 
 
 def test_what_others_claim_is_left_to_them() -> None:

@@ -66,15 +66,23 @@ def test_checkpoints_are_rarer_where_the_driver_takes_long_to_write_them(monkeyp
     assert [saves_after(seconds) for seconds in (0, 120, 60, 200, 1100)] == [False, True, False, False, True]
 
 
-def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("checkpoint_seconds", [0.0, 60.0], ids=["while it trains", "when it is handed back"])
+def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(
+    checkpoint_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The GPU reports the failure of an earlier call late; the sweep continues without this pack."""
 
     def fail(_: Pack[Any]) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(trainer, "WORTH_KEEPING_SECONDS", 0.0)
     monkeypatch.setattr(Pack, "checkpoint", fail)
-    report = Trainer(WORKLOAD, RunContext("s"), "cpu", checkpoint_seconds=0.0).start(_order(1000))
+    worker = Trainer(WORKLOAD, RunContext("s"), "cpu", checkpoint_seconds)
+    report = worker.start(_order(1000))
+    if checkpoint_seconds:
+        assert isinstance(report, Progress)
+        report = worker.hand_back()
     assert isinstance(report, Raised)
     assert "device-side assert" in report.error
 
@@ -126,6 +134,7 @@ class Faulty(CategoryPairs):
         (PanicException("index out of bounds"), "PanicException: index out of bounds\n"),
         (ValueError("x" * 1_000_000), "x\n"),
         (OSError("postgresql://ann:secret@host/x"), "OSError: postgresql://...@host/x\n"),
+        (ValueError("I can't allocate memory"), "ValueError: I can't allocate memory\n"),
     ],
 )
 def test_whatever_a_training_raises_is_text_in_its_row(error: BaseException, text: str) -> None:
@@ -146,32 +155,11 @@ def test_what_ends_a_process_is_no_outcome_of_a_training(stop: type[BaseExceptio
         Trainer(Faulty(stop()), RunContext("s"), "cpu").start(_order(100))
 
 
-@pytest.mark.parametrize(
-    ("error", "is_memory"),
-    [
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), True),
-        (MemoryError(), True),
-        (ValueError("I can't allocate memory"), False),
-    ],
-)
-def test_memory_that_is_wanting_is_told_from_other_errors(error: Exception, is_memory: bool) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])
+def test_memory_that_is_wanting_is_told_from_other_errors(error: Exception) -> None:
     report = Trainer(Faulty(error), RunContext("s"), "cpu").start(_order(100))
     assert isinstance(report, Raised)
-    assert report.out_of_memory == is_memory
-
-
-def test_a_pack_that_cannot_be_handed_back_is_at_fault_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Pack[Any]) -> None:
-        raise RuntimeError("CUDA error: device-side assert triggered")
-
-    monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(trainer, "WORTH_KEEPING_SECONDS", 0.0)
-    worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
-    assert isinstance(worker.start(_order(1000)), Progress)
-    monkeypatch.setattr(Pack, "checkpoint", fail)
-    report = worker.hand_back()
-    assert isinstance(report, Raised)
-    assert "device-side assert" in report.error
+    assert report.out_of_memory
 
 
 def test_a_pack_is_judged_once_when_it_has_ended() -> None:

@@ -24,7 +24,6 @@ from attnsweep.workloads.field.abrupt_learning import (
     repetition,
     sequences,
 )
-from attnsweep.workloads.registry import check_declarations
 
 TASKS: tuple[Task, ...] = ("window_sum", "prefix_sum", "permutation", "reverse", "copy")
 
@@ -129,10 +128,6 @@ def test_repetition_and_collapse_are_those_of_the_definition() -> None:
     assert collapse(parrot, token_BT, 5) == pytest.approx(float(torch.stack(cosines).mean()))
 
 
-def test_declarations() -> None:
-    check_declarations(ABRUPT_LEARNING)
-
-
 @pytest.mark.scale
 def test_a_plateau_with_repetition_and_collapse_is_shorter_if_answers_attend_to_what_they_need() -> None:
     found = {}
@@ -145,14 +140,3 @@ def test_a_plateau_with_repetition_and_collapse_is_shorter_if_answers_attend_to_
     metrics = found[1.0].metrics
     assert np.median(metrics["collapse"][:, 2]) > 0.9
     assert np.median(metrics["repetition"][:, 2]) > 0.4
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_conformance() -> None:
-    values: list[dict[str, Any]] = [
-        {"n_steps": 20},
-        {"n_steps": 20, "attention": "softmax", "norm": "none", "optimal_scale": 3.0, "init_sigma": None},
-        {"n_steps": 20, "task": "permutation", "n_blocks": 2},
-    ]
-    at.check_workload(ABRUPT_LEARNING(), [ABRUPT_LEARNING.parameters.resolve(each) for each in values], quick=True)

@@ -2,7 +2,6 @@
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 import attnsweep as at
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.field.histogram import HISTOGRAM, Mixing, model, same_letter, sequences
-from attnsweep.workloads.registry import check_declarations
 
 
 @lru_cache
@@ -82,18 +80,3 @@ def test_the_block_is_that_of_its_formula(mixing: Mixing, softmax: bool) -> None
     size = weights.abs()
     same = size * (letter_BT.unsqueeze(-1) == letter_BT.unsqueeze(1))
     assert same_letter(weights[None, :, None], letter_BT) == pytest.approx(float((same.sum(-1) / size.sum(-1)).mean()))
-
-
-def test_declarations() -> None:
-    check_declarations(HISTOGRAM)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_conformance() -> None:
-    values: list[dict[str, Any]] = [
-        {"n_steps": 20},
-        {"n_steps": 20, "mixing": "dot", "softmax": False, "norm": "pre", "init_sigma": 0.1},
-        {"n_steps": 20, "mixing": "lin"},
-    ]
-    at.check_workload(HISTOGRAM(), [HISTOGRAM.parameters.resolve(each) for each in values], quick=True)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import attnsweep as at
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import first_held
 from attnsweep.workloads.engine.pack import Pack
@@ -85,9 +84,3 @@ def test_separate_keys_and_queries_learn_direction_by_direction() -> None:
     assert two > 1.4 * one
     assert three > 2.5 * one
     assert np.isfinite(two)
-
-
-@pytest.mark.slow
-def test_conformance() -> None:
-    values: list[dict[str, Value]] = [{"n_steps": 20}, {"n_steps": 20, "kq": "merged", "init_sigma": None}]
-    at.check_workload(PROBLEM, [PROBLEM.parameters.resolve(each) for each in values], quick=True)

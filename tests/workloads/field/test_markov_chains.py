@@ -12,7 +12,6 @@ import attnsweep as at
 from attnsweep.workloads.attention.attention import Sight
 from attnsweep.workloads.field.markov_chains import MARKOV_CHAINS, data, strategies
 from attnsweep.workloads.field.transformer import RelativeAttention
-from attnsweep.workloads.parameters import Value
 
 PROBLEM = MARKOV_CHAINS()
 
@@ -111,13 +110,3 @@ def test_keys_of_distances_are_added_to_those_of_tokens() -> None:
         for q in range(5):
             logit = torch.stack([(query[:, q] * (key[:, k] + distance[6 - (q - k)])).sum(-1) for k in range(q + 1)], -1)
             assert torch.allclose(weights[:, head, q, : q + 1], (logit / 2).softmax(-1), atol=1e-5)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_conformance() -> None:
-    values: list[dict[str, Value]] = [
-        {"n_context": 8, "n_steps": 20},
-        {"n_context": 8, "n_steps": 20, "chains": "doubly_stochastic", "positions": "learned", "init_sigma": None},
-    ]
-    at.check_workload(PROBLEM, [PROBLEM.parameters.resolve(each) for each in values], quick=True)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import attnsweep as at
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
@@ -55,9 +54,3 @@ def test_pairs_are_memorized_long_before_it_can_add() -> None:
     assert result.evidence.levels["zero"] == pytest.approx([math.log(P)] * 2, rel=1e-5)
     outcome = result.at_last_probe(judged(ModularAddition(), parameters, result.evidence).outcome)
     assert outcome.tolist() == ["memorized"] * 2
-
-
-@pytest.mark.slow
-def test_conformance() -> None:
-    values = [SMALL | {"n_steps": 20} | each for each in ({}, {"norm": "pre", "attention_scale": 0.5})]
-    at.check_workload(ModularAddition(), [ModularAddition.parameters.resolve(each) for each in values], quick=True)

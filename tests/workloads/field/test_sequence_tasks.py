@@ -1,13 +1,10 @@
 """Majority, brackets, sorting and associative recall: the answers are those of the definition."""
 
-from typing import Any
-
 import pytest
 import torch
 
 import attnsweep as at
-from attnsweep.workloads.field.sequence_tasks import SEQUENCE_TASKS, Task, sequences
-from attnsweep.workloads.registry import check_declarations
+from attnsweep.workloads.field.sequence_tasks import Task, sequences
 
 ASKED_NOT = -100
 
@@ -50,18 +47,3 @@ def test_the_value_of_the_key_is_recalled(n_kinds: int) -> None:
         assert len(values) == 5
         assert min(values) >= n_kinds > max(values.values())
         assert answers == [ASKED_NOT] * 10 + [values[read[-1]]]
-
-
-def test_declarations() -> None:
-    check_declarations(SEQUENCE_TASKS)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_conformance() -> None:
-    values: list[dict[str, Any]] = [
-        {"n_steps": 20, "task": "brackets", "n_kinds": 2},
-        {"n_steps": 20, "task": "majority", "positions": "none", "attention": "linear", "init_sigma": 0.1},
-        {"n_steps": 20, "task": "recall", "norm": "none"},
-    ]
-    at.check_workload(SEQUENCE_TASKS(), [SEQUENCE_TASKS.parameters.resolve(each) for each in values], quick=True)

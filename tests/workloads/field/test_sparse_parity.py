@@ -45,9 +45,3 @@ def test_it_is_learned_all_at_once() -> None:
     share = result.evidence.metrics["weight_on_parity"]
     assert share[:, 0] == pytest.approx([2 / 8] * 4, abs=0.1)
     assert np.nanmax(share, axis=1).min() > 0.4
-
-
-@pytest.mark.slow
-def test_conformance() -> None:
-    values = [{"n_steps": 20}, {"n_steps": 20, "norm": "pre", "init_sigma": 0.1}]
-    at.check_workload(SparseParity(), [SparseParity.parameters.resolve(each) for each in values], quick=True)

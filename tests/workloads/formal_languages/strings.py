@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape
-from attnsweep.workloads.formal_languages.languages import LANGUAGES, Tokens, tokenize
+from attnsweep.workloads.formal_languages.language import Tokens, tokenize
+from attnsweep.workloads.formal_languages.languages import LANGUAGES
 
 
 def every_string(length: int) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES, Encoder, EncoderLayer
-from attnsweep.workloads.formal_languages.languages import Tokens
+from attnsweep.workloads.formal_languages.language import Tokens
 from tests.workloads.formal_languages.strings import random_encoder, random_strings, tokens
 from tests.workloads.formal_languages.torch_encoder import TorchEncoder
 

@@ -12,7 +12,7 @@ N_WORDS, N_CONTEXT = 7, 6
 
 def random_gpt(seed: int = 0, layer_norm_eps: float = 1e-5, attention_scale: str = "inv_sqrt_d", **sizes: Any) -> GPT:
     """All parameters random, biases and gains too."""
-    shape = GPTShape(**{"n_words": N_WORDS, "n_context": N_CONTEXT, "d_model": 8, "d_ffn": 9} | sizes)
+    shape = GPTShape(**{"n_words": N_WORDS, "n_tokens": N_CONTEXT, "d_model": 8, "d_ffn": 9} | sizes)
     model = GPT(shape, layer_norm_eps=layer_norm_eps, attention_scale=attention_scale, lora_scale=1.7).double()
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():

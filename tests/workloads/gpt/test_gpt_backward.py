@@ -14,7 +14,7 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {"layer_norm_eps": 0.0},
     "gelu, two heads": {"activation": "gelu", "n_heads": 2},
     "tanh, not causal": {"activation": "gelu_tanh", "n_heads": 4, "is_causal": False, "positions": "none"},
-    "tied, three blocks": {"is_tied": True, "n_blocks": 3, "layer_norm_eps": 0.1, "positions": "sinusoidal"},
+    "tied, three blocks": {"tied": True, "n_blocks": 3, "layer_norm_eps": 0.1, "positions": "sinusoidal"},
     "merged": {"qk": "merged", "n_heads": 2, "n_blocks": 2},
     "rank, log n": {"qk_rank": 3, "n_heads": 2, "attention_scale": "log_n_inv_sqrt_d"},
     "lora": {"lora_rank": 2, "n_blocks": 2},

@@ -12,7 +12,7 @@ from tests.workloads.gpt.models import N_WORDS, random_batch, random_gpt
 
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {"n_blocks": 2},
-    "merged, tied": {"qk": "merged", "n_heads": 2, "is_tied": True, "positions": "sinusoidal", "n_blocks": 2},
+    "merged, tied": {"qk": "merged", "n_heads": 2, "tied": True, "positions": "sinusoidal", "n_blocks": 2},
     "log n": {"attention_scale": "log_n_inv_sqrt_d", "qk_rank": 3, "positions": "none"},
 }
 
@@ -44,7 +44,7 @@ def test_without_positions_and_mask_the_order_does_not_matter() -> None:
 
 
 def test_only_low_rank_updates_are_trained() -> None:
-    shape = GPTShape(n_words=5, n_context=4, d_model=6, n_blocks=2, lora_rank=2)
+    shape = GPTShape(n_words=5, n_tokens=4, d_model=6, n_blocks=2, lora_rank=2)
     model, whole = GPT(shape), GPT(replace(shape, lora_rank=None))
     names = {name for name, _ in model.named_parameters()}
     freeze_base(model)

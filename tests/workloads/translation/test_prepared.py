@@ -103,11 +103,7 @@ def test_a_path_without_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"source": [[4, 5], [4], [4, 4, 5]]},
-        {"target": [[4, 5, 6], [5], [6]]},
-        {"part": ["train", "test", "test"]},
-    ],
+    [{"source": [[4, 5], [4], [4, 4, 5]]}, {"target": [[4, 5, 6], [5], [6]]}, {"part": ["train", "test", "test"]}],
 )
 def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **changed)

@@ -151,14 +151,10 @@ class Lexicon:
     """
 
     def __init__(self, sizes: LexiconSizes) -> None:
-        self.nouns = _class(sizes.n_nouns, NOUNS, _Endings(("t", "ts"), ("to", "ti"), ("ta", "te")))
-        self.transitive_verbs = _class(
-            sizes.n_transitive_verbs, TRANSITIVE_VERBS, _Endings(("k", "ks"), _conjugated("r"))
-        )
-        self.intransitive_verbs = _class(
-            sizes.n_intransitive_verbs, INTRANSITIVE_VERBS, _Endings(("p", "ps"), _conjugated("v"))
-        )
-        self.adjectives = _class(sizes.n_adjectives, ADJECTIVES, _Endings(("l",), ("so", "si", "sa", "se")))
+        self.nouns = _class(sizes.n_nouns, NOUNS, ("t", "ts"), ("to", "ti"), ("ta", "te"))
+        self.transitive_verbs = _class(sizes.n_transitive_verbs, TRANSITIVE_VERBS, ("k", "ks"), _conjugated("r"))
+        self.intransitive_verbs = _class(sizes.n_intransitive_verbs, INTRANSITIVE_VERBS, ("p", "ps"), _conjugated("v"))
+        self.adjectives = _class(sizes.n_adjectives, ADJECTIVES, ("l",), ("so", "si", "sa", "se"))
         n_generated_names = max(0, sizes.n_names - len(NAMES))
         generated_names = (stem + "n" for stem in islice(stems("name"), n_generated_names))
         self.names = (*NAMES[: sizes.n_names], *generated_names)
@@ -177,34 +173,22 @@ def zipf(n_words: int) -> tuple[float, ...]:
     return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
 
 
-class _Endings:
-    """The endings of the generated words of one class: a consonant that no other class has, then the inflection.
-
-    Args:
-        source: The ending of each source form.
-        target: The ending of each target form, for each gender that the class has.
-    """
-
-    def __init__(self, source: tuple[str, ...], *target: tuple[str, ...]) -> None:
-        self.source = source
-        self.target = target
-
-
-def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:
-    """Returns the first lexemes of a class: hand-written ones, then generated ones. Generated lexemes have alternating
-    genders, and every third has a synonym.
-    """
-    source_stems = stems("".join(endings.source))
-    target_stems = stems("".join(endings.target[0]))
+def _class(
+    n_lexemes: int, common: tuple[Lexeme, ...], source_endings: tuple[str, ...], *target_endings: tuple[str, ...]
+) -> tuple[Lexeme, ...]:
+    """Returns a class's hand-written lexemes, then generated ones of alternating gender, every third with a synonym."""
+    # The endings of each source form, and for each gender of each target form: a consonant that no other class has,
+    # then the inflection.
+    source_stems, target_stems = stems("".join(source_endings)), stems("".join(target_endings[0]))
     generated = []
     for i in range(len(common), n_lexemes):
         source_stem = next(source_stems)
-        gender = i % len(endings.target)
+        gender = i % len(target_endings)
         translations = islice(target_stems, 2 if i % SYNONYM_PERIOD == 1 else 1)
         generated.append(
             Lexeme(
-                source=tuple(source_stem + ending for ending in endings.source),
-                target=tuple(tuple(stem + ending for ending in endings.target[gender]) for stem in translations),
+                source=tuple(source_stem + ending for ending in source_endings),
+                target=tuple(tuple(stem + ending for ending in target_endings[gender]) for stem in translations),
                 feminine=gender == 1,
             )
         )
@@ -218,9 +202,8 @@ different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Yields stems of two syllables, then of three and so on, without end, in an order that is fixed for each class.
-    Stems are unique within a class, but two classes may share stems.
-    """
+    """Yields stems of two syllables, then of three and so on, without end, in a fixed order. Stems are unique within a
+    class, but two classes may share stems."""
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:

@@ -136,9 +136,8 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place of the source word of which the target word at `place` is the translation. It is the same
-    place, except that `'s` is translated by both `il` and `di`.
-    """
+    """Returns the place of the source word that the target word at `place` translates: the same place, except that
+    `'s` is translated by both `il` and `di`."""
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 

@@ -16,17 +16,7 @@ SUBJECT_PRONOUNS = ("i", "you", "we")
 OBJECT_PRONOUNS = ("him", "her", "them")
 DEFINITE, INDEFINITE, POSSESSIVE = ("the", "the"), ("a", "some"), "'s"
 DOES, DO, NOT, THAT = "does", "do", "not", "that"
-FUNCTION_WORDS = (
-    *SUBJECT_PRONOUNS,
-    *OBJECT_PRONOUNS,
-    *DEFINITE[:1],
-    *INDEFINITE,
-    POSSESSIVE,
-    DOES,
-    DO,
-    NOT,
-    THAT,
-)
+FUNCTION_WORDS = (*SUBJECT_PRONOUNS, *OBJECT_PRONOUNS, *DEFINITE[:1], *INDEFINITE, POSSESSIVE, DOES, DO, NOT, THAT)
 
 
 def source_words(sentence: Sentence) -> dict[str, str]:

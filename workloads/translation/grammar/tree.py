@@ -233,9 +233,7 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """Returns the probabilities of the outcomes at each place, also of choices that show only in the target
-    sentence.
-    """
+    """Returns the probabilities of the outcomes at each place, also of choices that only the target sentence shows."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),

@@ -126,7 +126,7 @@ def test_a_band_without_a_border_is_not_drawn() -> None:
     surface = present(_diagram(_smooth, 400).surface)
     probability = np.tile([0.9, 0.6, 0.4, 0.1, 0.01, 0.01], (3, 1))
     low, high = np.tile([0.8, 0.4, 0.2, 0.0, 0.0, 0.0], (3, 1)), np.tile([1.0, 0.8, 0.6, 0.2, 0.9, 0.2], (3, 1))
-    surface.__dict__["_grid"] = (np.arange(6.0), np.arange(3.0), probability, low, high)
+    surface.__dict__["grid"] = (np.arange(6.0), np.arange(3.0), probability, low, high)
     depth = surface.border_depth()
     assert (depth >= 0).tolist() == [[False, True, True, False, False, False]] * 3
     assert depth[0, 1:3] == pytest.approx([0.1, 0.1])
@@ -163,7 +163,7 @@ def test_the_figure_shows_surface_boundary_band_trials_and_residuals() -> None:
     assert legend(figure) == ["half end stuck", "its 95% band", "trial"]
     assert diagram.surface is not None
     (mesh,) = [each for each in surface.collections if isinstance(each, QuadMesh)]
-    assert np.asarray(mesh.get_array()) == pytest.approx(diagram.surface.grid()[2])
+    assert np.asarray(mesh.get_array()) == pytest.approx(diagram.surface.grid[2])
     assert lines(surface) == [each.tolist() for each in diagram.contour()]
     (points,) = [each for each in surface.collections if isinstance(each, PathCollection)]
     assert np.asarray(points.get_offsets()) == pytest.approx(np.column_stack([diagram.trials.x, diagram.trials.y]))

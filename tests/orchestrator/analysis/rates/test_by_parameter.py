@@ -1,4 +1,4 @@
-"""Stuck rates by parameter: their bins, and the trainings they leave out."""
+"""Rates by parameter: their bins, the trainings they leave out, and which rate a report is about."""
 
 import itertools
 from pathlib import Path
@@ -8,11 +8,15 @@ import pytest
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    SOLVED,
     STUCK,
+    Ending,
     ParameterRates,
+    Question,
     binned_rates,
     loss_median,
     rates_in_bins,
+    read_question,
     stuck_rate,
     swept_names,
 )
@@ -21,7 +25,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate,
 from attnsweep.orchestrator.analysis.results import read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep, measured
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.dimensions import Scalar
 from tests.orchestrator.drawn import intervals, texts
@@ -187,3 +191,25 @@ def test_the_median_loss_of_a_sweep_is_of_its_trials(tmp_path: Path) -> None:
         assert ledger.ask(loss_median) == expected
     ledger = Ledger(sweep_on_disk(tmp_path / "diverged", small_sweep("s"), diverged).place)
     assert ledger.ask(loss_median) is None
+
+
+@pytest.mark.parametrize(
+    ("objective", "outcome", "question"),
+    [
+        (measured.Rate("solved"), None, Question(SOLVED, is_sought=True)),
+        (measured.Rate("solved", direction="minimize"), None, Question(SOLVED, is_sought=False)),
+        (measured.Rate("stuck", direction="minimize"), None, Question(STUCK, is_sought=False)),
+        (measured.Rate("stuck"), "solved", Question(SOLVED, is_sought=True)),
+        (measured.StuckRate(), "solved", Question(SOLVED, is_sought=True)),
+        (measured.StuckRate(), "diverged", Question(Ending("diverged"), is_sought=False)),
+        (measured.StuckRate(), "marginal", Question(Ending("marginal"), is_sought=False)),
+        (measured.StuckRate(), None, Question()),
+        (measured.LossQuantile(), None, Question()),
+    ],
+)
+def test_a_report_is_about_the_objective(
+    objective: measured.Measured, outcome: str | None, question: Question, tmp_path: Path
+) -> None:
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s", objective=objective), trial_rows(0, ["solved"] * 4))
+    with Ledger(directory.place).reading() as connection:
+        assert read_question(connection, directory.spec, outcome) == question

@@ -366,7 +366,7 @@ def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     monkeypatch.chdir(tmp_path)
     directory = sweep_with_heads(tmp_path / "sweeps/head_roles", spec, trainings, heads)
-    section = (Path(__file__).parents[4] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
+    section = (Path(__file__).parents[3] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
     [snippet] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -10,12 +10,7 @@ import pytest
 
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis.difference import (
-    RateDifference,
-    difference_label,
-    mcnemar,
-    paired_differences,
-)
+from attnsweep.orchestrator.analysis.difference import RateDifference, difference_label, mcnemar, paired_differences
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
 from attnsweep.search_spaces import Sequential

@@ -1,6 +1,6 @@
 """Whether the curve of emergence covers the truth, for roles that come and go at random.
 
-    python -m tests.orchestrator.analysis.roles.simulated_roles        prints the table of docs/roles.md
+    python -m tests.orchestrator.analysis.simulated_roles        prints the table of docs/roles.md
 
 At each probe a layer has the role with a chance of its own trial, whatever it had before. The truth is exact then: of
 all strings of n probes, those without two successive ones with the role are counted by a recursion.

@@ -7,7 +7,7 @@ import pytest
 
 from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence, RoleHistory, role_emergence, role_histories
 from attnsweep.orchestrator.ledger.reader import Ledger
-from tests.orchestrator.analysis.roles.simulated_roles import Design, simulate
+from tests.orchestrator.analysis.simulated_roles import Design, simulate
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, trial_rows
 

@@ -1,0 +1,239 @@
+"""Prints results that have no `print` method: comparisons, explanations, and tables of attention heads."""
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from attnsweep.orchestrator.terminal import PlainConsole
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.analysis.comparison import SweepComparison
+    from attnsweep.orchestrator.analysis.difference import RateDifference
+    from attnsweep.orchestrator.analysis.rates.intervals import Rate
+    from attnsweep.orchestrator.inspection.head import Head
+    from attnsweep.orchestrator.inspection.heads import Heads
+    from attnsweep.orchestrator.report.retrained import ShownMap, WhyPage
+    from attnsweep.workloads.diagnostics.matrices import MatrixScores
+
+
+def print_comparison(comparison: "SweepComparison", console: Console) -> None:
+    """Prints both sweeps, the table of differences between their rates, and a sentence that summarizes them."""
+    from attnsweep.orchestrator.analysis.comparison import change_label
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    say(f"A {comparison.a}")
+    say(f"B {comparison.b}")
+    if comparison.changed:
+        say(f"differ in {change_label(comparison.changed)}")
+    if comparison.machines:
+        a, b = comparison.machines
+        say(f"trained on machines of several types: A {a}; B {b}: equal trainings may differ in their last bits")
+    say(comparison.how())
+    rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
+    if comparison.ending.detail is not None:
+        rows[comparison.ending.label] = comparison.rate
+    console.print(_differences("", rows))
+    if comparison.by:
+        title = comparison.by.replace(",", " × ")
+        console.print(_differences(title, {group.label: group.rate for group in comparison.groups}))
+    if comparison.by_test is not None:
+        say(f"Does the change, as a factor of the odds, differ between these groups? {comparison.by_test}")
+    if comparison.rate.p is not None:
+        say(f"McNemar's exact test, pairs taken as independent: p = {comparison.rate.p:.2g}")
+    say(comparison.sentence())
+
+
+def _differences(title: str, rows: "Mapping[str, RateDifference]") -> Table:
+    from attnsweep.orchestrator.analysis.difference import difference_label
+    from attnsweep.orchestrator.analysis.rates.intervals import rate_label
+
+    def rate(of: "Rate") -> str:
+        # The number of trainings is left out, because it is the same in every row.
+        return rate_label(of).partition(" of ")[0]
+
+    table = Table(
+        Column(Text(title)), "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold"
+    )
+    for label, difference in rows.items():
+        words = (label, rate(difference.before), rate(difference.after), difference_label(difference))
+        table.add_row(*map(Text, words), "shown" if difference.is_shown else "")
+    return table
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_MOST_BLOCKS = 60
+_SHADES = " ░▒▓█"
+
+
+def print_page(page: "WhyPage", console: Console) -> None:
+    """Prints the analysis of a stuck training: facts, the table of gradient words, notes, attention maps and the loss
+    curve."""
+
+    def say(*lines: str) -> None:
+        for line in lines:
+            console.print(line, soft_wrap=True, markup=False)
+
+    say(page.headline, *(f"{name}: {text}" for name, text in page.facts), "")
+    table = Table(box=None, header_style="bold")
+    for column in page.columns:
+        # Long names are wrapped, not truncated, because a truncated name may stand for several weights.
+        table.add_column(column, overflow="fold")
+    for row in page.rows:
+        table.add_row(*row)
+    console.print(table)
+    for note in page.notes:
+        # Notes wrap between words, because the definitions of a deep model fill many lines.
+        console.print(note, markup=False, highlight=False)
+    say("")
+    for shown_map in page.maps:
+        say(*_drawn_map(shown_map), "")
+    say(*_drawn_curve(page), f"replay {page.replay}")
+
+
+def _drawn_map(shown_map: "ShownMap") -> list[str]:
+    """Draws an attention map in text, two characters per cell; a darker character means a larger weight."""
+    rows = ["".join(2 * _SHADES[shown_map.shade(value)] for value in row) for row in shown_map.cells]
+    return [shown_map.title, *(f"  |{row}|" for row in rows)]
+
+
+def _drawn_curve(page: "WhyPage") -> list[str]:
+    """Draws the loss curve as a row of block characters. If there are many probes, it draws every k-th."""
+    points = page.heights()
+    if not points:
+        return []
+    chosen = points[:: math.ceil(len(points) / _MOST_BLOCKS)]
+    blocks = "".join(_BLOCKS[int((len(_BLOCKS) - 1) * height)] for height in chosen)
+    return [f"loss   {blocks}  {page.ends}; logarithms of both"]
+
+
+_DECIDING_SCORES = (
+    "positional_share",
+    "syntactic_gain",
+    "rare_token",
+    "alignment",
+    "previous_token",
+    "induction",
+    "first_attention",
+    "attention_entropy",
+    "solution_1",
+    "solution_2",
+    "solution_3",
+)
+"""Scores that decide roles, in the order of their columns."""
+_MOST_SCORES = 5
+_LEGEND_OF_HEADS = """\
+scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md
+that the map is nearest to in z, its distance in standard deviations of shuffled rows; none: no z below -2.
+D/n: the exact distance to it per token."""
+
+
+def print_heads(heads: "Heads", console: Console) -> None:
+    """Prints one row per attention head: its role, its nearest structure and its scores."""
+    if not sys.stdout.isatty():
+        # A pipe has no terminal width, so the table may be as wide as needed.
+        console.width = 200
+    row = heads.row
+    detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
+    lines = [
+        f"{heads.name}  {row['outcome']}{detail}; sentence {heads.maps.number} of {heads.maps.n_sentences}:",
+        heads.maps.text,
+    ]
+    for line in [*lines, *([heads.note] if heads.note else [])]:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    names = _shown(heads)
+    table = Table("layer", "head", "role", "nearest", "D/n", "z", *names, box=None, header_style="bold")
+    for head in heads.heads:
+        table.add_row(
+            heads.layer_title(head.layer),
+            str(head.head),
+            head.role or "-",
+            *_structure(head),
+            *(_score(head, name) for name in names),
+        )
+    console.print(table)
+    console.print(_LEGEND_OF_HEADS, soft_wrap=True, markup=False, highlight=False)
+
+
+def _shown(heads: "Heads") -> list[str]:
+    measured = list(dict.fromkeys(name for head in heads.heads for name in head.scores))
+    return ([name for name in _DECIDING_SCORES if name in measured] or measured)[:_MOST_SCORES]
+
+
+def _structure(head: "Head") -> tuple[str, str, str]:
+    structure = head.structure
+    if structure is None:
+        return "-", "-", "-"
+    if structure.family == "none":
+        return "none", "-", "-"
+    return structure.label, f"{structure.distance[structure.family]:.2f}", f"{structure.z[structure.family]:.1f}"
+
+
+def _score(head: "Head", name: str) -> str:
+    value = head.scores.get(name)
+    if value is None:
+        return "-"
+    offset = head.scores.get("positional_offset")
+    at = f" at {offset:+.0f}" if name == "positional_share" and offset is not None else ""
+    return f"{value:.2f}{at}"
+
+
+_COLUMNS = {
+    "positional_offset": ("offset", ".0f"),
+    "positional_share": ("share", ".2f"),
+    "positional_mass": ("mass", ".2f"),
+    "previous_token": ("previous", ".2f"),
+    "sigma_1": ("S1", ".2f"),
+    "sigma_1_z": ("z", ".1f"),
+    "sigma_2": ("S2(w)", ".2f"),
+    "sigma_2_z": ("z", ".1f"),
+    "sigma_3": ("S3(w,p)", ".2f"),
+    "sigma_3_z": ("z", ".1f"),
+    "sigma_3_any_column": ("S3 any", ".2f"),
+    "sigma_1_plus_e": ("S1+E", ".2f"),
+    "sigma_2_plus_e": ("S2+E", ".2f"),
+    "sigma_3_plus_e": ("S3+E", ".2f"),
+    "sigma_3_any_column_plus_e": ("S3 any+E", ".2f"),
+}
+
+_LEGEND_OF_SCORES = """\
+S1, S2(w), S3(w,p): exact L1 distance to the identity, to a band of half-width w, to p blocks of w rows on
+their first row's column (S3 any: on any of their columns). z: against the same matrix with its rows shuffled;
+far below 0 is nearer than chance. The families are nested: compare z, not distances.
++E: with --free-entries, the distance to the family with that many entries anywhere besides.
+Not measured, for want of tokens: {missing}."""
+
+
+def print_scores(scores: "MatrixScores") -> None:
+    """Prints one row per attention matrix on stdout: its scores."""
+    from attnsweep.orchestrator.tools.score_heads import as_records
+    from attnsweep.workloads.diagnostics.matrices import NOT_MEASURED
+
+    grid = Table(box=box.SIMPLE_HEAD)
+    grid.add_column("head", justify="right")
+    grid.add_column("role")
+    columns = {name: column for name, column in _COLUMNS.items() if name in scores.scores}
+    for name, (title, _) in columns.items():
+        if name == "sigma_2":
+            grid.add_column("w", justify="right")
+            grid.add_column("p", justify="right")
+        grid.add_column(title, justify="right", no_wrap=True)
+    for record in as_records(scores):
+        cells = [str(record["head"]), "positional" if record["positional"] else "?"]
+        for name, (_, form) in columns.items():
+            if name == "sigma_2":
+                cells += [str(record["window"]), str(record["num_pos"])]
+            value = record[name]
+            cells.append("-" if value is None else format(value, form))
+        grid.add_row(*cells)
+    # A pipe has no terminal width, so the table may be as wide as needed.
+    console = PlainConsole(width=None if sys.stdout.isatty() else 200)
+    console.print(grid)
+    console.print(_LEGEND_OF_SCORES.format(missing=", ".join(NOT_MEASURED)), soft_wrap=True)

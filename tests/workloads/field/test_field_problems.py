@@ -1,0 +1,81 @@
+"""What all problems of this folder share: conformance, declarations, and the small transformer."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import attnsweep as at
+from attnsweep.workloads.field.abrupt_learning import ABRUPT_LEARNING
+from attnsweep.workloads.field.histogram import HISTOGRAM
+from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSION
+from attnsweep.workloads.field.markov_chains import MARKOV_CHAINS
+from attnsweep.workloads.field.modular_addition import ModularAddition
+from attnsweep.workloads.field.sequence_tasks import SEQUENCE_TASKS
+from attnsweep.workloads.field.sparse_parity import SparseParity
+from attnsweep.workloads.field.transformer import Transformer
+from attnsweep.workloads.registry import check_declarations
+
+ADDER = {"p": 11, "d_model": 8, "n_heads": 2, "d_ffn": 32, "init_sigma": 0.3, "learning_rate": 0.03}
+QUICK: list[tuple[type[at.Problem], list[dict[str, Any]]]] = [
+    (IN_CONTEXT_REGRESSION, [{}, {"kq": "merged", "init_sigma": None}]),
+    (ModularAddition, [ADDER, ADDER | {"norm": "pre", "attention_scale": 0.5}]),
+    (SparseParity, [{}, {"norm": "pre", "init_sigma": 0.1}]),
+]
+LONG: list[tuple[type[at.Problem], list[dict[str, Any]]]] = [
+    (
+        ABRUPT_LEARNING,
+        [
+            {},
+            {"attention": "softmax", "norm": "none", "optimal_scale": 3.0, "init_sigma": None},
+            {"task": "permutation", "n_blocks": 2},
+        ],
+    ),
+    (
+        HISTOGRAM,
+        [{}, {"mixing": "dot", "softmax": False, "norm": "pre", "init_sigma": 0.1}, {"mixing": "lin"}],
+    ),
+    (
+        MARKOV_CHAINS,
+        [
+            {"n_context": 8},
+            {"n_context": 8, "chains": "doubly_stochastic", "positions": "learned", "init_sigma": None},
+        ],
+    ),
+    (
+        SEQUENCE_TASKS,
+        [
+            {"task": "brackets", "n_kinds": 2},
+            {"task": "majority", "positions": "none", "attention": "linear", "init_sigma": 0.1},
+            {"task": "recall", "norm": "none"},
+        ],
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("problem", "values"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.scale) for case in LONG)]
+)
+def test_conformance(problem: type[at.Problem], values: list[dict[str, Any]]) -> None:
+    parameters = [problem.parameters.resolve(each | {"n_steps": 20}) for each in values]
+    at.check_workload(problem(), parameters, quick=True)
+
+
+@pytest.mark.parametrize("problem", [problem for problem, _ in QUICK + LONG])
+def test_declarations(problem: type[at.Problem]) -> None:
+    check_declarations(problem)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("layer_norm_eps", [None, 1e-3])
+def test_the_logits_of_the_last_token_are_those_of_the_whole_forward_pass(
+    layer_norm_eps: float | None, is_causal: bool
+) -> None:
+    module = Transformer(
+        5, 4, d_model=8, n_blocks=2, n_heads=2, d_ffn=16, layer_norm_eps=layer_norm_eps, is_causal=is_causal
+    ).double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    token_BT = torch.randint(5, (3, 4))
+    assert torch.allclose(module.last(token_BT), module(token_BT)[:, -1], rtol=1e-12)
