@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.constants import constants_of, digest_of, first_difference
 from attnsweep.workloads.engine.construction import starting_state
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.lane_state import Problem
 from attnsweep.workloads.engine.layout import Layout
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import SpecError
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 
@@ -229,3 +231,17 @@ def test_problems_that_differ_in_a_constant_share_no_program() -> None:
     assert one.parameters.static_key() == other.parameters.static_key()
     assert one.shape == same.shape
     assert one.shape != other.shape
+
+
+@pytest.mark.slow
+@pytest.mark.scale
+def test_a_later_pack_of_the_shape_does_not_take_the_constants_of_the_first() -> None:
+    workload, programs = AnyModule(Norm), Programs()
+    for gain in (0.1, 2.0):
+        trainings = lanes_of(*_trainings(gain, n_steps=20, learning_rate=0.5)).trainings
+        compiled, plain = Pack(workload, trainings, programs=programs), Pack(workload, trainings)
+        assert compiled.step_graph().updated
+        for pack in (compiled, plain):
+            pack.advance(100)
+        losses = [pack.result().evidence.metrics["eval_loss"][0, -1] for pack in (compiled, plain)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-9)

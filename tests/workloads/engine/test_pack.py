@@ -131,6 +131,13 @@ def test_a_bound_on_what_is_not_measured_is_refused_at_the_first_probe() -> None
         pack.advance(1)
 
 
+@pytest.mark.scale
+@pytest.mark.slow
+def test_a_lane_pays_for_the_steps_it_took() -> None:
+    result = _train(_training(0, n_steps=2000, learning_rate=0.03), _training(1, n_steps=2000, learning_rate=1e-4))
+    assert 0 < result.train_seconds[0] < result.train_seconds[1]
+
+
 def test_an_initialization_must_cover_all_parameters() -> None:
     class Forgetful(CategoryPairs):
         def initial(self, module, lanes):  # type: ignore[no-untyped-def]

@@ -48,6 +48,12 @@ def test_a_shape_is_filled_row_by_row(kind: str) -> None:
     assert KINDS[kind](streams, (), 2).shape == (2,)
 
 
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_integers_are_in_their_range(n_values: int, n_drawn: int) -> None:
+    drawn = Streams(torch.tensor([7])).integers("x", (n_drawn,), n_values)
+    assert 0 <= int(drawn.min()) <= int(drawn.max()) < n_values
+
+
 @pytest.mark.parametrize("change", [{"name": "y"}, {"step": 1}, {"seed": 8}, {"seed": 7 + 2**32}])
 def test_another_name_step_or_seed_gives_other_numbers(change: dict[str, int | str]) -> None:
     key: dict[str, Any] = {"name": "x", "step": 0, "seed": 7}
