@@ -124,7 +124,7 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: F
 
 def wandb_sync(directory: SweepDir, follow: Follow = False) -> None:
     """Log to Weights & Biases the trials that it does not have yet: a run per trial, a group per sweep."""
-    from attnsweep.orchestrator.tracking.wandb import WandbStore
+    from attnsweep.orchestrator.tracking.other_stores import WandbStore
 
     _sync_with(directory, WandbStore.of_environment(), follow=follow)
 
@@ -136,7 +136,7 @@ def tensorboard_sync(
 ) -> None:
     """Write event files for TensorBoard of the trials that a folder does not have yet: a run per trial, a folder per
     sweep."""
-    from attnsweep.orchestrator.tracking.tensorboard import TensorBoardStore
+    from attnsweep.orchestrator.tracking.other_stores import TensorBoardStore
 
     _sync_with(directory, TensorBoardStore(out), follow=follow)
 
