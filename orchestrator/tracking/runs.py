@@ -40,7 +40,6 @@ class SweepRuns(Runs):
     run stays RUNNING and empty until `finish` deletes it.
 
     Args:
-        directory: The sweep.
         uri: The URI of the MLflow store. The parent run is created if there is none.
 
     Raises:
