@@ -39,7 +39,7 @@ from attnsweep.orchestrator.storage.run_records import REPLAYS, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
-from attnsweep.orchestrator.tracking.lookup import Logged, look_up
+from attnsweep.orchestrator.tracking.mlflow_store import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError

@@ -79,7 +79,6 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     """Reads the trainings that the page shows in full, sorted by trial and replicate.
 
     Args:
-        connection: From `Ledger.connect`.
         trials: The numbers of the trials among the extremes.
         heads: Whether heads were scored.
     """

@@ -21,8 +21,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.tools.doctor.nodes import Finding, check_nodes, nodes_of_cluster, this_machine
-from attnsweep.orchestrator.tracking.database_uri import database_of
-from attnsweep.orchestrator.tracking.store import in_one_line, open_client, tracking_uri
+from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
