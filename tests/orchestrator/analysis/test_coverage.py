@@ -7,11 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis import difference
-from attnsweep.orchestrator.analysis.difference import (
-    RateDifference,
-    paired_differences,
-    unpaired_difference,
-)
+from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences, unpaired_difference
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
