@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, say_shortfall
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_passed_over, say_shortfall
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, Trust, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
@@ -170,8 +170,7 @@ def atlas(
         check_output(out)
     passed_over: list[OSError] = []
     found = read_atlas(directories, passed_over.append)
-    for error in passed_over[:1]:
-        say(f"not looked into: {error.filename} ({error.strerror}), and {len(passed_over) - 1} more")
+    say_passed_over(passed_over)
     if as_json:
         typer.echo(json.dumps([each.as_json() for each in found], allow_nan=False))
         return
