@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from attnsweep.workloads.category_pairs.by_parts import mean_by_parts
+from attnsweep.workloads.category_pairs.full_model import mean_by_parts
 from attnsweep.workloads.engine.optimizers import State
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -20,7 +20,6 @@ from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import take_over
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
-from attnsweep.workloads.gpt.data import evaluation_batch, training_batch
 from attnsweep.workloads.gpt.text import END, Text, read_text
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -62,19 +61,19 @@ def test_a_text_is_read_as_it_was_prepared(tmp_path: Path, unit: str) -> None:
 def test_steps_see_the_training_part_and_losses_the_held_out_part(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     text, lanes = read_text(corpus), lanes_of(corpus)
-    for batch, part in ((training_batch(lanes, 3), text.train), (evaluation_batch(lanes), text.held_out)):
+    for batch, part in ((WORKLOAD.batch(lanes, 3), text.train), (WORKLOAD.eval_batch(lanes), text.held_out)):
         windows = {tuple(row) for row in np.lib.stride_tricks.sliding_window_view(part, 9).tolist()}
         whole = torch.cat([batch["token"], batch["target"][..., -1:]], -1)
         assert {tuple(row) for row in whole.flatten(0, 1).tolist()} <= windows
         assert torch.equal(batch["token"][..., 1:], batch["target"][..., :-1])
         torch.testing.assert_close(batch["weight"].sum((1, 2)), torch.ones(2))
-    assert not torch.equal(training_batch(lanes, 3)["token"], training_batch(lanes, 4)["token"])
-    assert not torch.equal(training_batch(lanes, 3)["token"][0], training_batch(lanes, 3)["token"][1])
+    assert not torch.equal(WORKLOAD.batch(lanes, 3)["token"], WORKLOAD.batch(lanes, 4)["token"])
+    assert not torch.equal(WORKLOAD.batch(lanes, 3)["token"][0], WORKLOAD.batch(lanes, 3)["token"][1])
 
 
 def test_every_window_is_drawn(tmp_path: Path) -> None:
     corpus = prepared(tmp_path, ["ab" * 3 + str(line) for line in range(20)], min_frequency=1)
-    batch = training_batch(lanes_of(corpus, batch_size=500), 0)
+    batch = WORKLOAD.batch(lanes_of(corpus, batch_size=500), 0)
     text = read_text(corpus)
     found = {tuple(row) for row in batch["token"].flatten(0, 1).tolist()}
     assert found == {tuple(text.train[first : first + 8].tolist()) for first in range(len(text.train) - 8)}
@@ -83,7 +82,7 @@ def test_every_window_is_drawn(tmp_path: Path) -> None:
 def test_levels_are_the_training_parts_laws_on_held_out_windows(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     lanes, train = lanes_of(corpus), read_text(corpus).train.tolist()
-    batch, V = evaluation_batch(lanes), lanes.shared.n_words
+    batch, V = WORKLOAD.eval_batch(lanes), lanes.shared.n_words
     ones, pairs, firsts = Counter(train[1:]), Counter(pairwise(train)), Counter(train[:-1])
     unigram = [(ones[word] + 1 / V) / (len(train) - 1 + 1) for word in range(V)]
     expected = {"constant": 0.0, "current": 0.0}
