@@ -14,6 +14,9 @@ import pytest
 import torch
 
 from attnsweep.orchestrator.storage.stored_code import named_files
+from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
+from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
@@ -23,7 +26,18 @@ from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
 from attnsweep.workloads.gpt.text import END, Text, read_text
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
-from tests.workloads.gpt.own_text import RHYME, prepared
+
+RHYME = [f"{number} little birds sat on a wall, {number} little birds in all" for number in range(100, 160)]
+
+
+def prepared(folder: Path, lines: list[str] = RHYME, unit: Unit = "characters", **settings: float) -> Path:
+    """The file of a prepared text."""
+    (folder / "plain.txt").write_text("\n".join(lines))
+    settings = {"held_out": 0.3} | settings
+    out = folder / "text.parquet"
+    prepare_text(folder / "plain.txt", out, None, PreparationSettings(unit=unit, **settings))  # type: ignore[arg-type]
+    return out
+
 
 WORKLOAD = GPTWorkload()
 TINY: dict[str, Value] = {"task": "text", "n_tokens": 8, "n_steps": 6, "batch_size": 4, "eval_batch_size": 6}
