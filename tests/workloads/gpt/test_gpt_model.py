@@ -1,4 +1,4 @@
-"""The GPT: what its logits depend on, generation with a cache, low-rank updates, gradients by hand, and its identities."""
+"""The GPT: what its logits depend on, generation with a cache, low-rank updates, gradients by hand, identities."""
 
 import math
 from dataclasses import replace
