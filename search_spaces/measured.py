@@ -106,16 +106,12 @@ def _read(given: object) -> object:
     return several[0] if len(several) == 1 else several
 
 
-def _tag(given: object) -> str:
-    return _SEVERAL if isinstance(given, tuple) else _ONE
-
-
 # The tags of the union are blank strings, because `first_mistake` leaves blank tags out of error texts.
 _ONE, _SEVERAL = "", " "
 _Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
 Objective: TypeAlias = Annotated[
     Annotated[_Objective, Tag(_ONE)] | Annotated[tuple[_Objective, ...], Field(min_length=2), Tag(_SEVERAL)],
-    Discriminator(_tag),
+    Discriminator(lambda given: _SEVERAL if isinstance(given, tuple) else _ONE),
     BeforeValidator(_read),
 ]
 """The objective of a sweep: one quantity, or several, whose values are reported to the sampler for each trial."""
@@ -213,7 +209,6 @@ def objective_value(
     trainings diverge. Reported stuck rates count it as not stuck.
 
     Args:
-        objective: The sweep's objective.
         outcome: The outcome of each training.
         stuck: Whether each training ended stuck.
         loss: The `eval_loss` of each training; `None` if it was not finite.

@@ -45,7 +45,6 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
     """Converts the first error that a pydantic `ValidationError` lists to a `SpecError`.
 
     Args:
-        error: The pydantic error.
         fields: The names of all valid fields, from which the fix suggests the nearest.
     """
     mistakes = error.errors(include_url=False)

@@ -52,8 +52,6 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
     """Returns the Optuna sampler that a sweep names, seeded for one trial.
 
     Args:
-        sweep: The sweep.
-        trial: The number of the trial.
         earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
 
     Layouts that are shared by the whole sweep (the quasi-random sequence, the grid) are seeded by the sweep alone.
@@ -118,7 +116,6 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Returns a trial's values by parameter name, conditional parameters included, without those at their default.
 
     Args:
-        sweep: The sweep.
         drawn: The values drawn for the trial, complete: `undrawn` would return nothing.
     """
     values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
@@ -135,7 +132,6 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
     """Returns in order the parameters that a trial has to draw next. Parameters that depend on these come later.
 
     Args:
-        sweep: The sweep.
         drawn: The values drawn for the trial so far.
     """
     missing = {name: dimension for name, dimension in sweep.drawn().items() if name not in drawn}

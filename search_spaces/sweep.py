@@ -247,7 +247,7 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
         if names.count(name) > 1:
             given = f"a place in the Zip of {key} and another in the space"
             expected = "each parameter in one place of the sweep only"
-            raise SpecError(name, given=given, expected=expected, fix="remove it from one of the two")
+            raise SpecError(name, given=given, expected=expected, fix="remove one of the two places")
     subject = f"space.{key}.rows"
     for index, row in enumerate(zipped.rows):
         if len(row) != len(parameters):

@@ -27,7 +27,6 @@ def check_sweep(
     """Checks each dimension of a sweep against the workload's parameters, and the grid against the number of trials.
 
     Args:
-        sweep: The sweep.
         parameters: The parameter class of the sweep's workload.
         own_outcomes: The outcomes that the workload declares besides the shipped ones.
 

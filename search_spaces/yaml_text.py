@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -39,12 +38,9 @@ class _Representer(RoundTripRepresenter):
     """Writes null as `null`, where ruamel's own representer writes an empty text."""
 
 
-def _null(representer: RoundTripRepresenter, value: None) -> ScalarNode:
-    del value
-    return representer.represent_scalar("tag:yaml.org,2002:null", "null")
-
-
-_Representer.add_representer(type(None), _null)
+_Representer.add_representer(
+    type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
+)
 
 
 def _styled(value: object) -> object:

@@ -90,20 +90,15 @@ def _adam_step(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tenso
     theta.sub_((first / root).mul_(rates["learning_rate"] / rates["correction_1"]))
 
 
-def _adam_weights(*, beta_1: float, beta_2: float) -> dict[str, float]:
-    return {"weight_1": 1 - beta_1, "weight_2": 1 - beta_2}
-
-
-def _adam_corrections(t: int, *, beta_1: float, beta_2: float) -> dict[str, float]:
-    return {"correction_1": 1 - beta_1**t, "correction_2_root": (1 - beta_2**t) ** 0.5}
-
-
 _ADAM: dict[str, Any] = {
     "slots": {"first": "beta_1", "second": "beta_2"},
     "reads": ("weight_decay", "beta_2", "adam_eps"),
     "optional": ("weight_decay",),
-    "constants": _adam_weights,
-    "corrections": _adam_corrections,
+    "constants": lambda *, beta_1, beta_2: {"weight_1": 1 - beta_1, "weight_2": 1 - beta_2},
+    "corrections": lambda t, *, beta_1, beta_2: {
+        "correction_1": 1 - beta_1**t,
+        "correction_2_root": (1 - beta_2**t) ** 0.5,
+    },
     "computed_from": ("beta_1", "beta_2"),
 }
 UPDATE_RULES: Mapping[str, UpdateRule] = {

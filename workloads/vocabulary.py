@@ -102,7 +102,6 @@ def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
 STUCK_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_stuck)
 STUCK = "stuck"
 """Stands for all of `STUCK_OUTCOMES` where a sweep names an outcome."""
-JUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_judged)
 UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
 NO_ROLE = "none"

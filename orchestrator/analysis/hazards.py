@@ -10,9 +10,9 @@ bin of each factor except the reference bin: with two factors, the ratios of one
 Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
 intervals use Student's t. They are not adjusted for the number of bins.
 
-In simulation (40 and 100 trials x 6, times dependent within trials, two factors, 150 sweeps each) the intervals cover
-the ratio of a very large sweep in 95% and 93% of cases; the tests repeat it with fewer sweeps. This is the ratio over
-all trials: where trials differ much from each other, it is nearer to 1 than the ratio at equal other conditions.
+In simulation (40 and 100 trials x 6, times dependent within trials, two factors) the intervals cover the ratio of a
+very large sweep in 95% and 93% of cases; the tests repeat it. This is the ratio over all trials: where trials differ
+much from each other, it is nearer to 1 than the ratio at equal other conditions.
 
 Source: Prentice & Gloeckler 1978, Biometrics 34 (grouped times); Lin & Wei 1989, JASA 84 (the sandwich). Axes: R
 training, U trial in one combination of bins, J interval.

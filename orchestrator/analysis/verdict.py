@@ -240,9 +240,7 @@ def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Qu
 
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
     return weigh(
-        statement,
-        lambda side: sample(side, rows[side.group][:n]),
-        lambda side: end(side, rows[side.group][:n]),
+        statement, lambda side: sample(side, rows[side.group][:n]), lambda side: end(side, rows[side.group][:n])
     )
 
 

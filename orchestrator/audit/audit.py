@@ -39,7 +39,7 @@ from attnsweep.orchestrator.storage.run_records import REPLAYS, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
-from attnsweep.orchestrator.tracking.lookup import Logged, look_up
+from attnsweep.orchestrator.tracking.mlflow_store import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
@@ -86,10 +86,7 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
     read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
     counts, checks = _checks(logged, read)
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    problems = (
-        *check_files(directory.place, directory.spec_sha256, finished=finished),
-        *check_stored(directory),
-    )
+    problems = (*check_files(directory.place, directory.spec_sha256, finished=finished), *check_stored(directory))
     files = Check(
         f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
     )
@@ -193,8 +190,7 @@ def _checks(
         mlflow = Check(f"MLflow: {runs}", grouped(compare_logged(logged, books)))
     return counts, [
         Check(
-            f"{in_one_line(counts)} trials{refused}",
-            (*grouped(compare_trials(books)), *grouped(compare_pruned(books))),
+            f"{in_one_line(counts)} trials{refused}", (*grouped(compare_trials(books)), *grouped(compare_pruned(books)))
         ),
         Check(
             f"{in_one_line(trainings)}; parameters, seeds and ids recomputed",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attnsweep.orchestrator.audit.check_trials import Books
 from attnsweep.orchestrator.audit.problems import Fault, Problem
 from attnsweep.orchestrator.tracking.content import TrialValues, has_runs_of_trials
-from attnsweep.orchestrator.tracking.lookup import Child, Logged
+from attnsweep.orchestrator.tracking.mlflow_store import Child, Logged
 
 _SYNC = "log what is missing with: attnsweep mlflow-sync DIR"
 _LOG_AGAIN = (

@@ -27,10 +27,7 @@ def audit_merged(directory: SweepDirectory) -> Audit:
     """Audits a directory of merged sweeps. Only the original sweeps, not the directory, have a study and MLflow runs to
     compare with."""
     finished, unreadable = check_course(directory, _AGAIN)
-    problems = (
-        *check_files(directory.place, directory.spec_sha256, finished=bool(finished)),
-        *check_stored(directory),
-    )
+    problems = (*check_files(directory.place, directory.spec_sha256, finished=bool(finished)), *check_stored(directory))
     try:
         rows, links, machines = Ledger(directory.place).ask(
             lambda connection: (

@@ -1,6 +1,6 @@
 """Output of commands: text for people, JSON for scripts, and the exit codes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -42,6 +42,13 @@ def say_shortfall(sweep: "SweepDirectory") -> None:
     """Prints on stderr which shards of a sharded sweep have not begun, or are not finished."""
     if sweep.shortfall:
         say(f"{sweep.place}: {sweep.shortfall}")
+
+
+def say_passed_over(errors: Sequence[OSError]) -> None:
+    """Prints on stderr the first folder that could not be read, with the reason, and the number of others."""
+    if errors:
+        more = f", nor {len(errors) - 1} more" if len(errors) > 1 else ""
+        say(f"not looked into: {errors[0].filename} ({errors[0].strerror}){more}")
 
 
 def console(*, stderr: bool) -> "Console":

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup, TyperOption
 
 from attnsweep.orchestrator.cli.author import check_gradients, new_workload, prepare_corpus, workloads
@@ -82,7 +83,7 @@ def _print_version(wanted: bool) -> None:
 def options(
     context: typer.Context,
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Run sweeps of small attention models, and measure how often their trainings get stuck."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import say
 from attnsweep.workloads.errors import UserError
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from attnsweep.search_spaces.sweep import Sweep
     from attnsweep.workloads.user_code import UserCode
 
-SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
-SweepDirs = Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")]
+SweepDir = Annotated[str, Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
+SweepDirs = Annotated[list[str], Argument(metavar="DIR...", help="One sweep directory or several.")]
 TrainingId = Annotated[
-    str, typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3.")
+    str, Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3.")
 ]
 TrackingUri = Annotated[
-    str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
+    str | None, Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
 ]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="List the user code that is stored with the sweep, trust it, and run it.")
+    bool, Option("--trust", help="List the user code that is stored with the sweep, trust it, and run it.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
 
 
 def check_texts(arguments: Sequence[str]) -> None:

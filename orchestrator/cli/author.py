@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
+from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, listing, say
 from attnsweep.orchestrator.cli.arguments import AsJson
@@ -30,9 +31,7 @@ def workload_names() -> list[str]:
 
 
 def new_workload(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
-    ],
+    name: Annotated[str, Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")],
 ) -> None:
     """Write NAME.py, a small example workload with attention and a sweep of it, and print what to do next."""
     from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
@@ -47,7 +46,7 @@ def new_workload(
 def workloads(
     name: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="NAME",
             help="A workload's name, or FILE.py:CLASS: show its parameters, and which engine trains it.",
             autocompletion=workload_names,
@@ -55,7 +54,7 @@ def workloads(
     ] = None,
     fixed: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
+        Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
     ] = None,
 ) -> None:
     """List the installed workloads, or show one: its parameters, and the engine that trains it."""
@@ -73,13 +72,13 @@ def workloads(
 
 
 def check_gradients(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload's name, or FILE.py:CLASS.")],
+    workload: Annotated[str, Argument(metavar="WORKLOAD", help="A workload's name, or FILE.py:CLASS.")],
     fixed: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of the workload; may be repeated."),
+        Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of the workload; may be repeated."),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="With blocks, check the compiled blocks too: up to a minute to compile.")
+        Engine, Option(help="With blocks, check the compiled blocks too: up to a minute to compile.")
     ] = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -102,43 +101,34 @@ def check_gradients(
 def prepare_corpus(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet; with --unit also a plain text."
-        ),
+        Argument(metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet; with --unit also a plain text."),
     ],
-    out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The file to write.")],
+    out: Annotated[Path, Option(metavar="CORPUS.parquet", help="The file to write.")],
     unit: Annotated[
-        Unit | None,
-        typer.Option(help="Make a text of one column for the workload `gpt`, whose tokens are these."),
+        Unit | None, Option(help="Make a text of one column for the workload `gpt`, whose tokens are these.")
     ] = None,
     column: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="With --unit: the column; default: the first, or the lines of a plain text."
-        ),
+        Option(metavar="COLUMN", help="With --unit: the column; default: the first, or the lines of a plain text."),
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text."),
+        str | None, Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text.")
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of target sentences; default: the second column of text."),
+        str | None, Option(metavar="COLUMN", help="Column of target sentences; default: the second column of text.")
     ] = None,
     min_frequency: Annotated[
-        int, typer.Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
+        int, Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
     ] = 2,
     longest: Annotated[
         int | None,
-        typer.Option(min=1, help="Drop rows with more words or characters than this; default: 24 words for pairs."),
+        Option(min=1, help="Drop rows with more words or characters than this; default: 24 words for pairs."),
     ] = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the rows held out; of pairs half for validation, half for test.")
+        float, Option(help="Share of the rows held out; of pairs half for validation, half for test.")
     ] = 0.1,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase/--no-lowercase", help="Whether to lowercase all text.")
-    ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out rows.")] = 0,
+    lowercase: Annotated[bool, Option("--lowercase/--no-lowercase", help="Whether to lowercase all text.")] = True,
+    seed: Annotated[int, Option(help="Seed of the choice of held-out rows.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus: for `translation` from parallel text; with --unit, for `gpt` from one column of text."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri, Trust, opened
@@ -14,17 +15,14 @@ from attnsweep.orchestrator.cli.ending import drawing
 if TYPE_CHECKING:
     from attnsweep.orchestrator.tracking.run_store import RunStore
 
-Follow = Annotated[
-    bool, typer.Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")
-]
+Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")]
 
 
 def audit(
     directory: SweepDir,
     tracking_uri: TrackingUri = None,
     gradients: Annotated[
-        bool,
-        typer.Option("--gradients", help="Also train one training of each outcome again, and check its gradients."),
+        bool, Option("--gradients", help="Also train one training of each outcome again, and check its gradients.")
     ] = False,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -42,10 +40,10 @@ def audit(
 
 def gc(
     directories: SweepDirs,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
+    delete: Annotated[bool, Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
     thin_curves: Annotated[
         int | None,
-        typer.Option(
+        Option(
             metavar="K",
             min=2,
             help="Also thin the curves of finished sweeps: every K-th probe stays, with the first and the last.",
@@ -96,8 +94,8 @@ def compact(directory: SweepDir) -> None:
 
 
 def merge(
-    out: Annotated[str, typer.Argument(metavar="OUT", help="New directory, or s3://BUCKET/PREFIX.")],
-    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Finished sweeps of one workload.")],
+    out: Annotated[str, Argument(metavar="OUT", help="New directory, or s3://BUCKET/PREFIX.")],
+    directories: Annotated[list[str], Argument(metavar="DIR...", help="Finished sweeps of one workload.")],
 ) -> None:
     """Merge several sweeps of one workload into a new directory, for analysis."""
     from attnsweep.orchestrator.analysis.merging import merge_sweeps
@@ -124,19 +122,19 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: F
 
 def wandb_sync(directory: SweepDir, follow: Follow = False) -> None:
     """Log to Weights & Biases the trials that it does not have yet: a run per trial, a group per sweep."""
-    from attnsweep.orchestrator.tracking.wandb import WandbStore
+    from attnsweep.orchestrator.tracking.other_stores import WandbStore
 
     _sync_with(directory, WandbStore.of_environment(), follow=follow)
 
 
 def tensorboard_sync(
     directory: SweepDir,
-    out: Annotated[Path, typer.Option(metavar="LOGDIR", help="Folder for tensorboard --logdir.")],
+    out: Annotated[Path, Option(metavar="LOGDIR", help="Folder for tensorboard --logdir.")],
     follow: Follow = False,
 ) -> None:
     """Write event files for TensorBoard of the trials that a folder does not have yet: a run per trial, a folder per
     sweep."""
-    from attnsweep.orchestrator.tracking.tensorboard import TensorBoardStore
+    from attnsweep.orchestrator.tracking.other_stores import TensorBoardStore
 
     _sync_with(directory, TensorBoardStore(out), follow=follow)
 
@@ -156,10 +154,10 @@ def _sync_with(directory: str, store: "RunStore", *, follow: bool) -> None:
 
 def doctor(
     address: Annotated[
-        str | None, typer.Option(help="Check every node of this Ray cluster; default: only this machine, without Ray.")
+        str | None, Option(help="Check every node of this Ray cluster; default: only this machine, without Ray.")
     ] = None,
     directory: Annotated[
-        str | None, typer.Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
+        str | None, Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
     ] = None,
 ) -> None:
     """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, answer, console, say
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -22,7 +23,7 @@ _MOST_SECONDS = 60
 _STDERR = 2
 """The command's stdout goes to stderr, so that it does not mix with our own output on stdout."""
 
-at_the_end = partial(typer.Option, rich_help_panel="At the end")
+at_the_end = partial(Option, rich_help_panel="At the end")
 
 OnFinish = Annotated[
     str | None,

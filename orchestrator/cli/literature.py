@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 import typer
+from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson
@@ -70,17 +71,14 @@ class Reproduction(Protocol):
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="What to reproduce; without a name, all reproductions are listed.")
+        str | None, Argument(help="What to reproduce; without a name, all reproductions are listed.")
     ] = None,
     directory: Annotated[
-        str | None, typer.Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
+        str | None, Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="At the size of the publication, where ours is smaller.")
-    ] = False,
+    full: Annotated[bool, Option("--full", help="At the size of the publication, where ours is smaller.")] = False,
     corpus: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="With your own parallel text, prepared by attnsweep prepare-corpus."),
+        str | None, Option(metavar="FILE", help="With your own parallel text, prepared by attnsweep prepare-corpus.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,24 +94,20 @@ def reproduce(
             typer.echo(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
     reproduction = find_reproduction(name, reproductions).chosen(full=full, corpus=corpus)
-    path = local_path(new_directory(reproduction.name, directory), "--dir")
+    path = local_path(new_directory(reproduction.name, directory))
     result = reproduction.run(path, console(stderr=True))
     answer(result.print, result.to_json, as_json=as_json, on_stderr=True)
 
 
 def score_heads(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE.npy", help="Attention matrices, an array of shape (n_heads, n, n).")
-    ],
-    window: Annotated[int | None, typer.Option(help="Rows of a block; default: the value that fits best.")] = None,
-    num_pos: Annotated[int | None, typer.Option(help="Number of blocks; default: the value that fits best.")] = None,
+    file: Annotated[Path, Argument(metavar="FILE.npy", help="Attention matrices, an array of shape (n_heads, n, n).")],
+    window: Annotated[int | None, Option(help="Rows of a block; default: the value that fits best.")] = None,
+    num_pos: Annotated[int | None, Option(help="Number of blocks; default: the value that fits best.")] = None,
     free_entries: Annotated[
-        int | None,
-        typer.Option(metavar="M", help="Also measure distances to each family plus at most M entries anywhere."),
+        int | None, Option(metavar="M", help="Also measure distances to each family plus at most M entries anywhere.")
     ] = None,
     any_row_sum: Annotated[
-        bool,
-        typer.Option("--any-row-sum", help="Accept rows that do not sum to 1: matrices captured with dropout on."),
+        bool, Option("--any-row-sum", help="Accept rows that do not sum to 1: matrices captured with dropout on.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -125,12 +119,7 @@ def score_heads(
 
     matrices = load_matrices(file)
     scores = score_matrices(
-        matrices,
-        window=window,
-        num_pos=num_pos,
-        free_entries=free_entries,
-        any_row_sum=any_row_sum,
-        subject="FILE.npy",
+        matrices, window=window, num_pos=num_pos, free_entries=free_entries, any_row_sum=any_row_sum, subject="FILE.npy"
     )
     if as_json:
         typer.echo(to_json(scores, file))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument
 
 from attnsweep.workloads.errors import UserError, did_you_mean
 
@@ -25,9 +26,7 @@ def page_names() -> list[str]:
 def docs(
     topic: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TOPIC", help="A page, a heading, or a word that pages contain.", autocompletion=page_names
-        ),
+        Argument(metavar="TOPIC", help="A page, a heading, or a word that pages contain.", autocompletion=page_names),
     ] = None,
 ) -> None:
     """Print a page of the documentation, or the section about a topic; without a topic, list the pages."""

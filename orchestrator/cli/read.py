@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
+from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, say_shortfall
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_passed_over, say_shortfall
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, Trust, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
@@ -18,7 +19,7 @@ Format: TypeAlias = Literal["table", "csv", "json", "parquet"]
 
 def status(
     directory: SweepDir,
-    follow: Annotated[bool, typer.Option("--follow", help="Update every two seconds, until the run ends.")] = False,
+    follow: Annotated[bool, Option("--follow", help="Update every two seconds, until the run ends.")] = False,
 ) -> None:
     """Show the progress of a sweep."""
     with importing(without=("pandas",)):
@@ -29,7 +30,7 @@ def status(
 
 def list_(
     directories: Annotated[
-        list[str] | None, typer.Argument(metavar="[DIR...]", help="Folders, or s3://BUCKET/PREFIX; default: ./sweeps.")
+        list[str] | None, Argument(metavar="[DIR...]", help="Folders, or s3://BUCKET/PREFIX; default: ./sweeps.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,14 +44,14 @@ def list_(
 def query(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="DIR... SQL",
             help="One sweep directory or several, queried as one; and a query on the views trainings, curves, heads "
             "and trials.",
         ),
     ],
-    format_: Annotated[Format, typer.Option("--format", help="Format of the result.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.")] = None,
+    format_: Annotated[Format, Option("--format", help="Format of the result.")] = "table",
+    out: Annotated[Path | None, Option(help="File to write instead of stdout.")] = None,
 ) -> None:
     """Query the ledger of one or several sweeps in SQL (DuckDB)."""
     with importing(without=("pandas",)):
@@ -80,21 +81,17 @@ def query(
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another sweep of the same workload.")],
+    a: Annotated[str, Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
+    b: Annotated[str, Argument(metavar="B", help="Another sweep of the same workload.")],
     by: Annotated[
         str | None,
-        typer.Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
+        Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
     ] = None,
-    outcome: Annotated[
-        str, typer.Option(help="Compare the rate of this outcome; stuck: all that count as stuck.")
-    ] = "stuck",
-    detail: Annotated[str | None, typer.Option(help="Of this outcome, only trainings with this detail.")] = None,
+    outcome: Annotated[str, Option(help="Compare the rate of this outcome; stuck: all that count as stuck.")] = "stuck",
+    detail: Annotated[str | None, Option(help="Of this outcome, only trainings with this detail.")] = None,
     at_most: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="Exit with code 4 if the 95% interval of the change lies entirely beyond this."
-        ),
+        Option(min=0, max=1, help="Exit with code 4 if the 95% interval of the change lies entirely beyond this."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,20 +107,20 @@ def compare(
 
 def report(
     directories: SweepDirs,
-    out: Annotated[Path | None, typer.Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
+    out: Annotated[Path | None, Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
+        bool, Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
     ] = False,
     heads: Annotated[
         int | None,
-        typer.Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
+        Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
+        Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Rewrite the report whenever a ledger has changed, until the run ends.")
+        bool, Option("--watch", help="Rewrite the report whenever a ledger has changed, until the run ends.")
     ] = False,
     trust: Trust = False,
 ) -> None:
@@ -159,12 +156,12 @@ def report(
 def atlas(
     directories: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="DIR...", help="Sweep directories or claims, or folders or s3://BUCKET/PREFIX with some below them."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("atlas.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array on stdout, and write no file.")] = False,
+    out: Annotated[Path, Option(help="HTML file to write.")] = Path("atlas.html"),
+    as_json: Annotated[bool, Option("--json", help="Print one JSON array on stdout, and write no file.")] = False,
 ) -> None:
     """Write one HTML file about many sweeps and claims, and print its path."""
     from attnsweep.orchestrator.report.atlas import read_atlas, write_atlas
@@ -173,8 +170,7 @@ def atlas(
         check_output(out)
     passed_over: list[OSError] = []
     found = read_atlas(directories, passed_over.append)
-    for error in passed_over[:1]:
-        say(f"not looked into: {error.filename} ({error.strerror}), and {len(passed_over) - 1} more")
+    say_passed_over(passed_over)
     if as_json:
         typer.echo(json.dumps([each.as_json() for each in found], allow_nan=False))
         return
@@ -184,7 +180,7 @@ def atlas(
 
 def serve(
     directories: SweepDirs,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
 ) -> None:
     """Show the report in a browser on this machine, and update it while the sweeps run."""
     from attnsweep.orchestrator.report.serving import serve_report

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from attnsweep.orchestrator.cli import run_options as on
 from attnsweep.orchestrator.cli.answers import (
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 _THIS_MACHINE = Resources()
 _EXITS = {"supported": 0, "refuted": EXIT_REFUTED, "undecided": EXIT_UNDECIDED}
-_what = partial(typer.Option, rich_help_panel="What")
-_where = partial(typer.Option, rich_help_panel="Where")
-_note = partial(typer.Option, rich_help_panel="Notes")
+_what = partial(Option, rich_help_panel="What")
+_where = partial(Option, rich_help_panel="Where")
+_note = partial(Option, rich_help_panel="Notes")
 
 Fixed = Annotated[
     list[str] | None, _what("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated.")
@@ -61,7 +62,7 @@ def sweep_names() -> list[str]:
 def run(
     spec: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SPEC",
             help="The name of a shipped sweep, a Python or YAML file, or a sweep.json.",
             autocompletion=sweep_names,
@@ -74,8 +75,7 @@ def run(
     seed: Annotated[int | None, _what(help="Seed of the sampler and of all trainings.")] = None,
     fixed: Fixed = None,
     prune_anyway: Annotated[
-        bool,
-        _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate."),
+        bool, _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate.")
     ] = False,
     curves_every: Annotated[
         int | None,
@@ -94,8 +94,7 @@ def run(
         ),
     ] = None,
     directory: Annotated[
-        str | None,
-        _where("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
+        str | None, _where("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>.")
     ] = None,
     or_resume: Annotated[
         bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers that repeat commands.")
@@ -104,8 +103,7 @@ def run(
     resources: Resources = _THIS_MACHINE,
     note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
     tags: Annotated[
-        list[str] | None,
-        _note("--tag", metavar="NAME=VALUE", help="A tag, stored with the sweep; may be repeated."),
+        list[str] | None, _note("--tag", metavar="NAME=VALUE", help="A tag, stored with the sweep; may be repeated.")
     ] = None,
     keep_weights: Annotated[
         list[int] | None,
@@ -169,14 +167,14 @@ def resume(
     directory: SweepDir,
     resources: Resources = _THIS_MACHINE,
     trials: Annotated[
-        str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
+        str | None, Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
     ] = None,
     replicates: Annotated[
-        str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
+        str | None, Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train failed trainings again.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Train failed trainings again.")] = False,
     accept_drift: Annotated[
-        bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
+        bool, Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
     on_finish: OnFinish = None,
     on_failure: OnFailure = None,
@@ -208,13 +206,11 @@ def resume(
 
 
 def forecast(
-    spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")
-    ],
+    spec: Annotated[str, Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")],
     fixed: Fixed = None,
     trials: Trials = None,
     replicates: Annotated[int | None, _what(help="Number of trainings of each configuration.")] = None,
-    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
+    seeds: Annotated[int, Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -228,8 +224,8 @@ def forecast(
 
 
 def specs(
-    name: Annotated[str | None, typer.Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without fields at their defaults.")] = False,
+    name: Annotated[str | None, Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
+    as_yaml: Annotated[bool, Option("--yaml", help="Show it as YAML, without fields at their defaults.")] = False,
 ) -> None:
     """List the shipped sweeps, or show one as JSON or YAML."""
     from attnsweep.search_spaces.loading import load_sweep
@@ -252,19 +248,15 @@ def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
 @on.with_resources()
 def verify(
     claim: Annotated[
-        str, typer.Argument(metavar="CLAIM", help="A claim's YAML file, or the directory of one that has begun.")
+        str, Argument(metavar="CLAIM", help="A claim's YAML file, or the directory of one that has begun.")
     ],
     directory: Annotated[
-        str | None,
-        typer.Option("--dir", help="The sweep directory, new or of this claim; default: ./sweeps/<name>-<time>."),
+        str | None, Option("--dir", help="The sweep directory, new or of this claim; default: ./sweeps/<name>-<time>.")
     ] = None,
-    budget: Annotated[int | None, typer.Option(min=1, help="The most trainings, in place of the claim's.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
+    budget: Annotated[int | None, Option(min=1, help="The most trainings, in place of the claim's.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
     forecast: Annotated[
-        bool,
-        typer.Option(
-            "--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing."
-        ),
+        bool, Option("--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing.")
     ] = False,
     resources: Resources = _THIS_MACHINE,
     trust: Trust = False,

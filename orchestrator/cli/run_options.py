@@ -9,6 +9,7 @@ from inspect import Parameter, get_annotations, signature
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
+from typer import Option
 
 from attnsweep.orchestrator.storage.shards import MOST_SHARDS, Shard
 from attnsweep.orchestrator.training.nodes import Device
@@ -26,7 +27,7 @@ def _unless_local(context: typer.Context, option: typer.CallbackParam, value: An
     return value
 
 
-_option = partial(typer.Option, rich_help_panel="Resources")
+_option = partial(Option, rich_help_panel="Resources")
 _of_cluster = partial(_option, callback=_unless_local)
 
 Address = Annotated[
@@ -55,8 +56,7 @@ OnDevice = Annotated[
 Priority = Annotated[
     int,
     _of_cluster(
-        envvar="ATTNSWEEP_PRIORITY",
-        help="Sweeps of lower priority on the same cluster give their cores to this one.",
+        envvar="ATTNSWEEP_PRIORITY", help="Sweeps of lower priority on the same cluster give their cores to this one."
     ),
 ]
 ByEngine = Annotated[
@@ -79,7 +79,7 @@ _COUNT = "SLURM_ARRAY_TASK_COUNT"
 
 OfShard = Annotated[
     str | None,
-    typer.Option(
+    Option(
         _FLAG,
         rich_help_panel="Where",
         metavar="I/N",

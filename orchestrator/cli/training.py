@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
+from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, Trust, opened
@@ -18,7 +19,7 @@ def replay(
     directory: SweepDir,
     training_id: TrainingId,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
+        bool, Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
     ] = False,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -38,17 +39,17 @@ def replay(
 def fork(
     directory: SweepDir,
     training_id: TrainingId,
-    at: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="The step to continue from.")] = None,
+    at: Annotated[int | None, Option(min=0, metavar="STEP", help="The step to continue from.")] = None,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Find the step from which it ends as it did in 90% of continuations.")
+        bool, Option("--bisect", help="Find the step from which it ends as it did in 90% of continuations.")
     ] = False,
     redraw: Annotated[
-        Redraw, typer.Option(help="What differs: later data, later dropout masks, or noise added to the parameters.")
+        Redraw, Option(help="What differs: later data, later dropout masks, or noise added to the parameters.")
     ] = "data",
-    n: Annotated[int, typer.Option(help="Continuations; with --bisect, the most at a step.")] = 256,
-    size: Annotated[float, typer.Option(help="Size of a kick, relative to the norm of each parameter tensor.")] = 0.01,
+    n: Annotated[int, Option(help="Continuations; with --bisect, the most at a step.")] = 256,
+    size: Annotated[float, Option(help="Size of a kick, relative to the norm of each parameter tensor.")] = 0.01,
     outcome: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --bisect, the outcome in question; default: its own.")
+        str | None, Option(metavar="NAME", help="With --bisect, the outcome in question; default: its own.")
     ] = None,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -75,12 +76,7 @@ def fork(
         raise typer.Exit(EXIT_FAULT)
 
 
-def why(
-    directory: SweepDir,
-    training_id: TrainingId,
-    trust: Trust = False,
-    as_json: AsJson = False,
-) -> None:
+def why(directory: SweepDir, training_id: TrainingId, trust: Trust = False, as_json: AsJson = False) -> None:
     """Explain why a training is stuck where it ended: the terms of its gradients that cancel each other, and those
     that are missing."""
     from attnsweep.orchestrator.cli.screen.results import print_page
@@ -95,10 +91,10 @@ def heads(
     directory: SweepDir,
     training_id: TrainingId,
     sentence: Annotated[
-        int | None, typer.Option(min=0, help="Number of the held-out sentence; default: one of median length.")
+        int | None, Option(min=0, help="Number of the held-out sentence; default: one of median length.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")
+        Path | None, Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")
     ] = None,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -122,10 +118,10 @@ def heads(
 def export(
     directory: SweepDir,
     training_id: TrainingId,
-    to: Annotated[Target, typer.Option(help="The library that reads it.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder to write.")],
+    to: Annotated[Target, Option(help="The library that reads it.")],
+    out: Annotated[Path, Option(metavar="FOLDER", help="A new folder to write.")],
     step: Annotated[
-        int | None, typer.Option(min=0, help="Take the weights after this many steps; default: the training's end.")
+        int | None, Option(min=0, help="Take the weights after this many steps; default: the training's end.")
     ] = None,
     trust: Trust = False,
 ) -> None:

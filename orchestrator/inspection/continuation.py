@@ -96,7 +96,6 @@ class Source:
     """A training of a sweep that can be continued.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         change, size: The attributes of these names.
 

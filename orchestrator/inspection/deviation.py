@@ -126,7 +126,6 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
     """Compares the recorded rows of one training with the rows of its replay.
 
     Args:
-        recorded, replayed: The rows.
         thinned: Whether some of the recorded probes were removed: then only the remaining ones are compared.
     """
     (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()

@@ -105,7 +105,6 @@ def fork(
     """Continues one training of a sweep from a step many times, as `OpenedSweep.fork` describes.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         step: The step from which the continuations begin.
         redraw, n, size: As in `OpenedSweep.fork`.
@@ -169,7 +168,6 @@ def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
     """Checks that a name is an outcome of a workload.
 
     Args:
-        outcome: The name.
         own: The outcomes that the workload declares in addition to those of all workloads.
 
     Raises:
@@ -271,7 +269,6 @@ def committors(
     """Continues all trainings of one trial of a sweep from some steps, as `OpenedSweep.committors` describes.
 
     Args:
-        directory: The sweep.
         trial, outcome, redraw, n, size: As in `OpenedSweep.committors`.
         steps: The steps from which continuations begin.
         say: Gets a line of progress for each training.

@@ -98,7 +98,6 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
     """Checks the gradients of two trainings of a workload, at random weights and after a hundred evaluations.
 
     Args:
-        workload: The workload.
         values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64
             whatever `dtype` is.
         say: Called with a message when a part begins.
@@ -130,7 +129,6 @@ def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     Trainings whose weights were not kept are trained again.
 
     Args:
-        directory: The sweep.
         say: Called with a message when a part begins.
 
     Raises:

@@ -64,7 +64,6 @@ def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[st
     """Makes the heads of one layer from their attention maps, roles and scores.
 
     Args:
-        layer: The maps of the heads.
         scored: Rows of `heads` at the last probe, by layer and head; a head without a row was not scored.
     """
     structures = _structures(layer)

@@ -40,10 +40,6 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
     The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
     the blocks (S3).
-
-    Args:
-        title: The title above all panels.
-        titled: The layers with their titles.
     """
     layers = [layer for _, layer, _ in titled]
     names = {layer.number: name for name, layer, _ in titled}
@@ -52,7 +48,9 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
     room = _LETTER * min(longest, _MOST_LETTERS)
     width = _PANEL * n_columns + room * len({layer.number for layer, _ in rows[0]}) + 1.1
-    figure = Figure(figsize=(width, sum(_height(row) + room + 0.45 for row in rows) + 0.5))
+    tallest = [max(len(layer.queries) / len(layer.keys) for layer, _ in row) for row in rows]
+    heights = [min(max(_PANEL * ratio, 0.3), _TALLEST) for ratio in tallest]
+    figure = Figure(figsize=(width, sum(height + room + 0.45 for height in heights) + 0.5))
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
     top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
     is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
@@ -87,11 +85,6 @@ def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
     if all(len(heads) == 1 for heads in by_layer):
         by_layer = [[heads[0] for heads in by_layer]]
     return [heads[first : first + _MOST_COLUMNS] for heads in by_layer for first in range(0, len(heads), _MOST_COLUMNS)]
-
-
-def _height(row: Sequence[tuple[LayerMaps, Head]]) -> float:
-    tallest = max(len(layer.queries) / len(layer.keys) for layer, _ in row)
-    return min(max(_PANEL * tallest, 0.3), _TALLEST)
 
 
 def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool) -> AxesImage:

@@ -83,7 +83,6 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
     Args:
         directory: A finished sweep.
-        trials: The numbers of the trials.
         say: Called with a message when a part begins.
 
     Raises:

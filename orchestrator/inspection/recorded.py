@@ -92,8 +92,6 @@ def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tup
     """Finds one training. Returns its row of `trainings`, its rows of all tables, and the task that trains it again.
 
     Args:
-        ledger: The sweep's ledger.
-        workload: The sweep's workload.
         name: The training, as `find_training` accepts it.
 
     Raises:
@@ -111,8 +109,6 @@ def ended_training(
     its parameters and seed.
 
     Args:
-        directory: The sweep.
-        workload: The sweep's workload.
         name: The training, as `find_training` accepts it.
         query: A query that finds other trainings, shown in the error.
 

@@ -54,14 +54,18 @@ class Replay(Record):
         for name, ending in (("recorded", deviation.recorded), ("replayed", deviation.replayed)):
             if ending.last_words:
                 console.print(f"{name} error: {ending.last_words}", soft_wrap=True, markup=False)
-        console.print(_verdict(deviation), soft_wrap=True, markup=False)
+        verdict = (
+            f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
+            if deviation.agrees
+            else f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"
+        )
+        console.print(verdict, soft_wrap=True, markup=False)
 
 
 def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
     """Trains one training of a sweep again, alone, and compares it with the ledger.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         trace: A folder for `curves.parquet` and, if there are heads, `heads.parquet`: measurements at every step, or at
             about 2,000 steps of a longer training, with the columns of the ledger's tables. The additional measurements
@@ -109,9 +113,3 @@ def _word(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def _verdict(deviation: Deviation) -> str:
-    if deviation.agrees:
-        return f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
-    return f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"

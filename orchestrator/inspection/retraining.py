@@ -108,7 +108,6 @@ def retrain(
     """Trains some of a sweep's trainings again to their end. Trainings that may share a pack are trained together.
 
     Args:
-        directory: The sweep.
         training_ids: Ids of trainings in the ledger.
         extra_probes: Additional steps at which to measure. They do not change how the trainings end.
         at_step: The step of the returned state, for a single training, since others of its pack may run ahead of it; by
@@ -227,7 +226,6 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
     """Returns the setting (shape, device, engine, width) in which this machine repeats a recorded training.
 
     Args:
-        directory: The sweep.
         row, task: The training's row of `trainings`, and its task.
     """
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"

@@ -185,9 +185,7 @@ def decided(step: int, count: Callable[[range], int], most: int, error_rate: flo
     """Trains continuations from a step until an anytime-valid interval decides, or `most` of them are trained.
 
     Args:
-        step: The step.
         count: Trains the continuations with these numbers, from 1, and returns how many share the training's fate.
-        most: The most continuations.
         error_rate: An upper bound on the chance that the verdict is wrong.
     """
     k, visit = 0, Visit(step, Rate(0, 0, 0.0, 1.0, mean=0.5))

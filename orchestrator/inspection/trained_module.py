@@ -60,7 +60,6 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
     if the training then ends otherwise than recorded.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         step: The number of steps taken; `None` for the end.
 
@@ -116,7 +115,6 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
     """Writes the trained module of one training to a folder, in a format that another library can load.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         to: `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
             folder, after TransformerLens has computed the same logits from it.
@@ -152,7 +150,7 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
         raise UserError(
             "TRAINING_ID",
             given=f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}",
-            expected="a training without such an intervention then: other libraries cannot clamp or scale heads",
+            expected="a step at which no intervention clamps or scales heads, which other libraries cannot do",
             fix="choose another step with --step, or use open_sweep(...).module(...), which applies the intervention",
         )
 

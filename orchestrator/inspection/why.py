@@ -99,7 +99,6 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     """Analyses why a training is stuck at its end. If its weights were not kept, it is trained again.
 
     Args:
-        directory: The sweep.
         name: The training, as `find_training` accepts it.
         shown: The directory as the user named it.
 

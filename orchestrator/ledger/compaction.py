@@ -136,11 +136,7 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
         table: (
             chosen.dataset(table).schema,
             sorted_batches(
-                place,
-                chosen,
-                table,
-                thin if table == "curves" else 1,
-                leave_out if table == "trainings" else None,
+                place, chosen, table, thin if table == "curves" else 1, leave_out if table == "trainings" else None
             ),
         )
         for table in chosen.files

@@ -10,7 +10,6 @@ name therefore attests every byte of its fragment. Readers also verify checksums
 """
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, SCHEMA_VERSION, clashes, misfits
 from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, parts_of, shards_of
 from attnsweep.workloads.errors import UserError
 
@@ -374,5 +374,5 @@ def damaged(place: Place, path: str, given: str) -> DamagedFileError:
         path,
         given=given,
         expected="a Parquet file that attnsweep wrote",
-        fix=f"restore it; or: attnsweep resume {shlex.quote(str(place))}, which sets it aside and trains it again",
+        fix=f"restore it; or: attnsweep resume {as_argument(place)}, which sets it aside and trains it again",
     )

@@ -10,13 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from attnsweep.orchestrator.ledger.fragments import (
-    Snapshot,
-    has_overtaken,
-    names_in_all,
-    open_snapshot,
-    require_ledger,
-)
+from attnsweep.orchestrator.ledger.fragments import Snapshot, has_overtaken, names_in_all, open_snapshot, require_ledger
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of

@@ -35,12 +35,7 @@ INT32, INT64, DOUBLE, BOOL = pa.int32(), pa.int64(), pa.float64(), pa.bool_()
 TEXT = pa.dictionary(INT32, pa.string())
 PARAMETER_TYPES = {float: DOUBLE, int: INT64, bool: BOOL, str: TEXT}
 _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
-    {
-        "param_": tuple(PARAMETER_TYPES.values()),
-        "level_": (DOUBLE,),
-        "event_": (INT32,),
-        "score_": (DOUBLE,),
-    }
+    {"param_": tuple(PARAMETER_TYPES.values()), "level_": (DOUBLE,), "event_": (INT32,), "score_": (DOUBLE,)}
 )
 """The allowed types of columns whose names depend on the workload, by the name's prefix."""
 _MOST_PLACES = 2**62
@@ -321,11 +316,7 @@ def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
-    {
-        "trainings": trainings_schema(TrainingParameters),
-        "curves": curves_schema(),
-        "heads": heads_schema(()),
-    }
+    {"trainings": trainings_schema(TrainingParameters), "curves": curves_schema(), "heads": heads_schema(())}
 )
 """The columns that the tables of every sweep have, whatever the workload."""
 

@@ -62,8 +62,6 @@ def read_events(
     """Reads when the workload's events come, and how long after the event that the workload declares before them.
 
     Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
         names: The parameters in whose bins the times are compared, at most two; none gives no hazard ratios.
 
     Returns:
@@ -122,8 +120,6 @@ def read_role_hazards(
     """Estimates how much sooner each role emerges in each layer, as hazard ratios in the bins of parameters.
 
     Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
         names: The parameters whose bins are compared, at most two; none gives no ratios.
 
     Returns:

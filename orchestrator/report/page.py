@@ -144,10 +144,7 @@ def make_report(
 
 
 def _drawn(
-    reports: Sequence[SweepReport],
-    asks: Asks | None = None,
-    maps: Maps | None = None,
-    renewal: int | None = None,
+    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [
@@ -189,7 +186,11 @@ def report_script(*, live: bool = False) -> PageScript:
 def _template() -> Template:
     """Compiles the page's template, which takes a tenth of a second, only once."""
     environment = page_templates()
-    environment.globals |= {"quantiles": QUANTILES, "stuck_rule": STUCK_RULE, "sampling_rule": SAMPLING_RULE}
+    environment.globals |= {
+        "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],
+        "stuck_rule": STUCK_RULE,
+        "sampling_rule": SAMPLING_RULE,
+    }
     environment.filters |= {
         "value": value_label,
         "told": lambda values: [(name, value_label(value)) for name, value in values.items()],

@@ -116,7 +116,6 @@ def read_regions(
     """Reads the cells from a ledger; `None` if every varied parameter is conditional, or none is varied.
 
     Args:
-        connection: From `Ledger.connect`.
         by_parameter: The rate that the report is about by each parameter, in fine bins.
         pool: How to combine trials: from `pooling`.
         question: The rate that the report is about.
@@ -187,18 +186,16 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
     """Returns the best cell by the rule that `Regions.best` describes."""
+    is_stuck, more = question.ending == STUCK, question.ending == STUCK or question.is_sought
 
-    def merit(cell: Cell) -> tuple[bool, float, float]:
-        rate = cell.solved if question.ending == STUCK else cell.asked
-        if question.ending == STUCK or question.is_sought:
-            return cell.n_trials >= _FEWEST_TRIALS, rate.low or 0.0, rate.share or 0.0
-        return cell.n_trials >= _FEWEST_TRIALS, -(rate.high or 0.0), -(rate.share or 0.0)
+    def merit(rated: tuple[Cell, Rate]) -> tuple[bool, float, float]:
+        cell, rate = rated
+        bounds = (rate.low or 0.0, rate.share or 0.0) if more else (-(rate.high or 0.0), -(rate.share or 0.0))
+        return cell.n_trials >= _FEWEST_TRIALS, *bounds
 
-    if question.ending == STUCK:
-        candidates = [cell for cell in cells if cell.solved.k]
-    else:
-        candidates = [cell for cell in cells if cell.asked.n and (cell.asked.k or not question.is_sought)]
-    return max(candidates, key=merit, default=None)
+    rated = [(cell, cell.solved if is_stuck else cell.asked) for cell in cells]
+    candidates = [(cell, rate) for cell, rate in rated if rate.n and (rate.k or not more)]
+    return max(candidates, key=merit)[0] if candidates else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +217,6 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     """Reads the rates and phase diagrams of a plane from a ledger; `None` if there are not two parameters.
 
     Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
         regions: The regions, whose two axes span the plane.
     """
     if regions is None or len(regions.axes) < 2:

@@ -1,7 +1,7 @@
 """Trainings that the page shows in full, with their learning curves and the roles of their heads."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import duckdb
@@ -66,12 +66,10 @@ class Sample:
     roles: tuple[tuple[int, tuple[str, ...]], ...]
 
     def as_json(self) -> dict[str, Any]:
-        roles = [[layer, [short_text(role) for role in roles_of_heads]] for layer, roles_of_heads in self.roles]
-        curve = [[step, float(f"{value:.5g}")] for step, value in self.curve]
-        return {
-            **{"trial": self.trial, "replicate": self.replicate, "outcome": short_text(self.outcome)},
-            **{"motion": self.motion, "by_lot": self.is_by_lot},
-            **{"curve": curve, "roles": roles},
+        return asdict(self) | {
+            "outcome": short_text(self.outcome),
+            "curve": [[step, float(f"{value:.5g}")] for step, value in self.curve],
+            "roles": [[layer, [short_text(role) for role in roles_of_heads]] for layer, roles_of_heads in self.roles],
         }
 
 
@@ -79,7 +77,6 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     """Reads the trainings that the page shows in full, sorted by trial and replicate.
 
     Args:
-        connection: From `Ledger.connect`.
         trials: The numbers of the trials among the extremes.
         heads: Whether heads were scored.
     """
@@ -93,18 +90,12 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
     roles: dict[tuple[int, int], list[tuple[int, tuple[str, ...]]]] = {}
     for trial, replicate, layer, roles_of_heads in connection.execute(_HEADS).fetchall() if heads else ():
         roles.setdefault((trial, replicate), []).append((layer, tuple(roles_of_heads)))
-    return tuple(
-        Sample(
-            trial=trial,
-            replicate=replicate,
-            outcome=outcome,
-            motion=motion,
-            is_by_lot=is_by_lot,
-            curve=tuple(curves.get((trial, replicate), ())),
-            roles=tuple(roles.get((trial, replicate), ())),
-        )
-        for trial, replicate, outcome, motion, is_by_lot in chosen
-    )
+    samples = []
+    for trial, replicate, outcome, motion, is_by_lot in chosen:
+        name = trial, replicate
+        curve, roles_by_layer = tuple(curves.get(name, ())), tuple(roles.get(name, ()))
+        samples.append(Sample(trial, replicate, outcome, motion, is_by_lot, curve, roles_by_layer))
+    return tuple(samples)
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

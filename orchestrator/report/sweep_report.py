@@ -180,7 +180,6 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
     """Reads the content of a report from a sweep as it is now. The sweep may still be running.
 
     Args:
-        directory: The sweep.
         outcome: The outcome whose rate the report is about; by default that of the sweep's objective.
 
     Raises:

@@ -81,5 +81,5 @@ def _refused(field: str, given: str) -> SpecError:
         field,
         given=given,
         expected="a text without a password, because a spec is stored and shown",
-        fix="set it in the environment (for a storage: PGPASSWORD, ~/.pgpass, or ?read_default_file=~/.my.cnf)",
+        fix="set the password outside the spec (for a storage: PGPASSWORD, ~/.pgpass, ?read_default_file=~/.my.cnf)",
     )

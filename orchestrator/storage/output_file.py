@@ -22,7 +22,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
     Args:
         out: A new file, or a regular file to replace.
-        flag: The option that named it.
+        flag: The option that named the file.
 
     Raises:
         UserError: If anything else is there, or if writing fails, also within the block.
@@ -42,13 +42,12 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 
 @contextmanager
-def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
+def writing_folder(out: Path) -> Iterator[Path]:
     """A context for writing a folder: yields a temporary folder, which becomes `out` at the end. An exception leaves
     nothing behind.
 
     Args:
-        out: A new or an empty folder.
-        flag: The option that named it.
+        out: A new or an empty folder, given as `--out`.
 
     Raises:
         UserError: If anything else is there, or if writing fails, also within the block.
@@ -57,8 +56,8 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise unwritable(out, flag, "this path is a file, or a folder that is not empty", kind="new folder")
-        make_folder(temporary, flag)
+            raise unwritable(out, "--out", "this path is a file, or a folder that is not empty", kind="new folder")
+        make_folder(temporary, "--out")
         try:
             yield temporary
             for file in temporary.iterdir():
@@ -67,16 +66,16 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise refused(out, flag, error, kind="folder") from error
+        raise refused(out, "--out", error, kind="folder") from error
 
 
-def check_output(out: Path, flag: str = "--out") -> None:
+def check_output(out: Path) -> None:
     """Raises UserError if `writing_file` could not write a file; called before the work is done. Writes nothing."""
-    refuse_special(out, flag)
+    refuse_special(out)
     if not out.parent.is_dir():
-        raise unwritable(out, flag, f"the folder {out.parent} does not exist")
+        raise unwritable(out, "--out", f"the folder {out.parent} does not exist")
     if not os.access(out.parent, os.W_OK):
-        raise unwritable(out, flag, f"the folder {out.parent} is not writable for you")
+        raise unwritable(out, "--out", f"the folder {out.parent} is not writable for you")
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:

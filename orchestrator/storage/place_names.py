@@ -69,16 +69,12 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
     return open_prefix(match["bucket"], match["prefix"])
 
 
-def local_path(text: str, subject: str) -> Path:
-    """Returns the local directory that a user named; raises an error for an object store.
-
-    Raises:
-        UserError: For an object store, or a file.
-    """
-    place = place_of(text, subject)
+def local_path(text: str) -> Path:
+    """Returns the local directory that a user named with `--dir`. Raises UserError for an object store or a file."""
+    place = place_of(text, "--dir")
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
         raise UserError(
-            subject,
+            "--dir",
             given=text,
             expected="a directory on this machine, because figures are written to it",
             fix="choose a local directory",

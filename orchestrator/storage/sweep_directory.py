@@ -15,13 +15,7 @@ from attnsweep.orchestrator.storage.output_file import refused
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
-from attnsweep.orchestrator.storage.shards import (
-    Shard,
-    at_once,
-    numbers_in_words,
-    place_of_whole,
-    shards_of,
-)
+from attnsweep.orchestrator.storage.shards import Shard, at_once, numbers_in_words, place_of_whole, shards_of
 from attnsweep.orchestrator.storage.sources import WARM_START, Source, WarmStart, refuse_cut_short
 from attnsweep.orchestrator.storage.sweep_record import SweepRecord
 from attnsweep.search_spaces.dimensions import Scalar

@@ -20,7 +20,6 @@ def write_workload(name: str, folder: Path) -> Path:
 
     Args:
         name: The name of the workload, in lower case.
-        folder: The folder to write to.
 
     Raises:
         UserError: For a bad name, a file that exists, or a folder that cannot be written. Nothing is written then.

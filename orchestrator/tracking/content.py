@@ -91,8 +91,6 @@ def trial_contents(
     """Returns the content of the MLflow child run of each given complete trial.
 
     Args:
-        connection: From `Ledger.connect`.
-        directory: The sweep.
         trials: The numbers of complete trials.
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
@@ -185,7 +183,14 @@ def _content(
     reported: Mapping[str, float] | None,
     curves: dict[str, list[tuple[int, float]]],
 ) -> TrialContent:
-    trial = row["trial"]
+    trial, parameters, spec = row["trial"], _parameters(row), directory.spec
+    # The name begins with the trial's number, because tables cut names off at the end.
+    words = [f"#{trial}"]
+    for name in spec.parameters():
+        if name in parameters and name not in spec.fixed():
+            value = parameters[name]
+            short = short_number(value) if isinstance(value, float) else value_label(value)
+            words.append(f"{_ALIASES.get(name, name)}={short}")
     tags = {
         "attnsweep.kind": "trial",
         "attnsweep.trial_key": f"{directory.sweep}/{trial}",
@@ -193,30 +198,14 @@ def _content(
     }
     return TrialContent(
         trial,
-        _name(directory.spec, _parameters(row), trial),
+        " ".join(words),
         {name: value for name, value in tags.items() if value is not None},
-        _parameters(row),
+        parameters,
         _values(directory, row, reported),
         curves,
         row["ended"] - round(1000 * (row["seconds"] or 0.0)),
         row["ended"],
     )
-
-
-def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
-    """Returns the name of a trial's child run. It begins with the trial's number, because tables cut names off at the
-    end."""
-    words = [f"#{trial}"]
-    for name in spec.parameters():
-        if name in spec.fixed() or name not in parameters:
-            continue
-        value = parameters[name]
-        words.append(f"{_ALIASES.get(name, name)}={_short(value)}")
-    return " ".join(words)
-
-
-def _short(value: object) -> str:
-    return short_number(value) if isinstance(value, float) else value_label(value)
 
 
 def _curves(
@@ -226,7 +215,6 @@ def _curves(
     `MAX_CURVE_STEPS` steps.
 
     Args:
-        connection: From `Ledger.connect`.
         chosen: The numbers of the trials, as an SQL list.
         alone: The trials with one training, whose quartiles coincide.
     """

@@ -57,7 +57,6 @@ class Mirror:
 
     Args:
         directory: The sweep; it has a ledger.
-        store: The store.
 
     Attributes:
         n_present: The number of trials that the store had when the mirror was constructed.
@@ -130,8 +129,6 @@ class Follower:
     store prevents two followers from logging the same trials.
 
     Args:
-        place: The sweep.
-        store: The store.
         tell: Called when the state has changed.
         retry_seconds: The time from a failure to the next attempt.
 
@@ -283,8 +280,6 @@ def sync_with(
     It holds the lock of the sweep's ledger, because two processes at once could both create a missing run.
 
     Args:
-        directory: The sweep.
-        store: The store.
         on_progress: Called with the numbers of logged and of missing trials when trials have been logged.
         follow: Whether to log trials as they become complete while another process works on the sweep.
 

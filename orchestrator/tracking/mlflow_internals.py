@@ -113,15 +113,11 @@ class RunTables:
         }
         return {
             SqlRun: [row],
-            SqlTag: [_text_row(run_id, tag) for tag in tags],
-            SqlParam: [_text_row(run_id, param) for param in params],
+            SqlTag: [{"run_uuid": run_id, "key": tag.key, "value": tag.value} for tag in tags],
+            SqlParam: [{"run_uuid": run_id, "key": param.key, "value": param.value} for param in params],
             SqlMetric: [_number_row(run_id, metric) for metric in run.metrics],
             SqlLatestMetric: [_number_row(run_id, metric) for metric in latest.values()],
         }
-
-
-def _text_row(run_id: str, entry: RunTag | Param) -> dict[str, Any]:
-    return {"run_uuid": run_id, "key": entry.key, "value": entry.value}
 
 
 def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:

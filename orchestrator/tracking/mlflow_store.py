@@ -1,21 +1,22 @@
-"""MLflow as a store of runs."""
+"""MLflow as a store of runs, and the runs that it has of a sweep, looked up without creating anything."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.database_uri import database_of
-from attnsweep.orchestrator.tracking.run_store import lock_of
-from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import in_one_line, open_client
+from attnsweep.orchestrator.tracking.content import TrialValues
+from attnsweep.orchestrator.tracking.run_store import RunStore
+from attnsweep.orchestrator.tracking.runs import N_PROJECTED, SweepRuns, experiment_name, search_runs, trial_of
+from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client
 from attnsweep.workloads.errors import UserError
 
 
 @dataclass(frozen=True)
-class MlflowStore:
-    """An MLflow server or database as a store of runs (`RunStore`).
+class MlflowStore(RunStore):
+    """An MLflow server or database.
 
     Attributes:
         uri: The store's URI, from `tracking_uri`.
@@ -29,8 +30,8 @@ class MlflowStore:
         return f"MLflow ({without_credentials(self.uri)})"
 
     @property
-    def lock_file(self) -> str:
-        return lock_of("mlflow-sync", str(database_of(self.uri) or self.uri))
+    def address(self) -> str:
+        return str(database_of(self.uri) or self.uri)
 
     def check(self) -> None:
         """Checks the connection to the store. Raises whatever MLflow raises."""
@@ -57,3 +58,72 @@ class MlflowStore:
                 expected="an MLflow store that can be reached",
                 fix=f"start the server, or give another URI ({in_one_line(error)})",
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The MLflow run of one trial: its id, parameters and metrics.
+
+    Attributes:
+        trial: The number of the trial.
+        run_id: MLflow's id of the run.
+        finished: Whether the run is complete.
+        values: The run's parameters and metrics; for a metric with several steps the last value.
+    """
+
+    trial: int
+    run_id: str
+    finished: bool
+    values: TrialValues
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The MLflow runs that were found for a sweep.
+
+    Attributes:
+        parents: The number of trainings that each parent run of the sweep records, by run id; `None` if it has not
+            ended yet.
+        children: The runs of the sweep's trials.
+    """
+
+    parents: Mapping[str, int | None]
+    children: Sequence[Child]
+
+    @cached_property
+    def finished(self) -> frozenset[int]:
+        """The trials whose run in MLflow is finished."""
+        return frozenset(child.trial for child in self.children if child.finished)
+
+    def runs_of(self, trial: int) -> list[str]:
+        """Returns the ids of the MLflow runs of one trial."""
+        return [child.run_id for child in self.children if child.trial == trial]
+
+
+def look_up(directory: SweepDirectory, uri: str) -> Logged:
+    """Looks up the MLflow runs of a sweep. Finds none if the store does not have the sweep's experiment.
+
+    Raises:
+        MlflowException: If the store cannot be reached.
+    """
+    database = database_of(uri)
+    if database is not None and not database.exists():
+        return Logged({}, [])
+    client = open_client(uri)
+    experiment = client.get_experiment_by_name(experiment_name(directory.spec.workload))
+    if experiment is None or experiment.lifecycle_stage != "active":
+        return Logged({}, [])
+    parents, children = (search_runs(client, experiment.experiment_id, directory, kind) for kind in ("sweep", "trial"))
+    counts = {run.info.run_id: run.data.tags.get(N_PROJECTED) for run in parents}
+    return Logged(
+        {run_id: None if count is None else int(count) for run_id, count in counts.items()},
+        [
+            Child(
+                trial_of(run),
+                run.info.run_id,
+                run.info.status == "FINISHED",
+                TrialValues(run.data.params, run.data.metrics),
+            )
+            for run in children
+        ],
+    )

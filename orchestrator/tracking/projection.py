@@ -171,7 +171,6 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
     A failure is a warning. An exception meanwhile, such as Ctrl-C, ends the process.
 
     Args:
-        directory: The sweep.
         keep: Whether the sweep's directory gets the report.
         in_mlflow: Whether the sweep's run in MLflow gets the report, if it does not have it for these rows.
     """

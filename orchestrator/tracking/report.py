@@ -4,7 +4,7 @@ because drawing takes seconds.
 
 import logging
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
     It never fails, because the report is a convenience and the ledger has everything: a problem is a warning.
 
     Args:
-        directory: The sweep.
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
     """
     warn_of(problem_drawing(directory, tracking_uri(uri), keep=False), directory)
@@ -39,16 +38,30 @@ def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -
     report, or `None`.
 
     Args:
-        directory: The sweep.
         uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no
             store.
         keep: Whether the sweep's directory gets the report.
     """
-    drawing = _Drawing(directory)
+
+    @cache
+    def drawn() -> "tuple[SweepReport, VectorReport]":
+        from attnsweep.orchestrator.report.page import VectorReport
+        from attnsweep.orchestrator.report.sweep_report import read_sweep_report
+
+        # The directory is opened again because it may have been damaged since the sweep ended.
+        report = read_sweep_report(SweepDirectory.open(directory.place))
+        return report, VectorReport.draw(report)
+
+    def write(folder: Path) -> None:
+        report, page = drawn()
+        (folder / "report").mkdir()
+        page.write(folder / "report" / "report.html")
+        _write_figures(report.results, report.directory.sweep, folder / "figures")
+
     problems = []
-    if keep and (problem := _problem(lambda: drawing.drawn.keep(directory.place))):
+    if keep and (problem := _problem(lambda: drawn()[1].keep(directory.place))):
         problems.append(f"no report in {directory.place}: {problem}")
-    if uri is not None and (problem := _problem(lambda: SweepRuns(directory, uri).add_report(drawing.write))):
+    if uri is not None and (problem := _problem(lambda: SweepRuns(directory, uri).add_report(write))):
         problems.append(f"no report in MLflow: {problem}")
     return "; ".join(problems) or None
 
@@ -59,32 +72,6 @@ def _problem(add: Callable[[], object]) -> str | None:
     except Exception as error:  # noqa: BLE001  # the fits, the drawing, the disk and MLflow raise many kinds of errors
         return in_one_line(error)
     return None
-
-
-class _Drawing:
-    """The report of a sweep, which is drawn only when the first destination needs it."""
-
-    def __init__(self, directory: SweepDirectory) -> None:
-        self._place = directory.place
-
-    @cached_property
-    def report(self) -> "SweepReport":
-        from attnsweep.orchestrator.report.sweep_report import read_sweep_report
-
-        # The directory is opened again because it may have been damaged since the sweep ended.
-        return read_sweep_report(SweepDirectory.open(self._place))
-
-    @cached_property
-    def drawn(self) -> "VectorReport":
-        from attnsweep.orchestrator.report.page import VectorReport
-
-        return VectorReport.draw(self.report)
-
-    def write(self, folder: Path) -> None:
-        """Writes the report and its figures to a folder, which become artifacts in MLflow."""
-        (folder / "report").mkdir()
-        self.drawn.write(folder / "report" / "report.html")
-        _write_figures(self.report.results, self.report.directory.sweep, folder / "figures")
 
 
 def _write_figures(results: SweepResults, title: str, folder: Path) -> None:

@@ -3,13 +3,31 @@
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
+
+
+class Found(NamedTuple):
+    """A run that a store has of a trial.
+
+    Attributes:
+        trial: The trial.
+        run: The store's identifier of the run.
+        is_finished: Whether all content of the run is written.
+        n_trainings: The number of trainings that the run covers.
+        ended: When the last of these trainings ended, milliseconds since the epoch.
+    """
+
+    trial: int
+    run: str
+    is_finished: bool
+    n_trainings: float | None
+    ended: int | None
 
 
 class Runs(ABC):
@@ -20,11 +38,19 @@ class Runs(ABC):
 
     Attributes:
         most_trials: The largest sweep whose trials have runs of their own.
+        resolution: The milliseconds to which the store keeps the time when a run ended.
     """
 
     most_trials: float = math.inf
+    resolution = 1
+
+    def __init__(self, directory: SweepDirectory) -> None:
+        self._directory = directory
 
     @abstractmethod
+    def _found(self) -> Iterable[Found]:
+        """Looks up the runs of the sweep's trials. There may be several of one trial."""
+
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
         """Returns the trials that have a finished run, and the store's identifiers of unfinished runs by trial.
 
@@ -34,6 +60,17 @@ class Runs(ABC):
             retried: By trial of which a failed training was repeated, when its last training ended, in milliseconds
                 since the epoch; `None` while a training is missing.
         """
+        # The numbers of replicates at which trials were complete before replicates were added. Where a rule decides
+        # about replicates, there are none, because a complete trial stays complete.
+        n_before = frozenset(self._directory.stages[:-1])
+        finished, unfinished = set(), {}
+        for trial, run, is_finished, n_trainings, ended in self._found():
+            is_retried = trial in retried and ended != (retried[trial] or 0) // self.resolution * self.resolution
+            if is_finished and n_trainings not in n_before and not is_retried:
+                finished.add(trial)
+            else:
+                unfinished[trial] = run
+        return finished, {trial: run for trial, run in unfinished.items() if trial not in finished}
 
     @abstractmethod
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
@@ -63,41 +100,40 @@ class Runs(ABC):
         """
 
 
-class RunStore(Protocol):
+class RunStore(ABC):
     """Base class of a store that runs are logged to: MLflow, Weights & Biases or TensorBoard.
 
     Attributes:
         label: The store's name for people, without credentials.
         command: The command that logs missing runs, and its options; the sweep's directory follows.
-        lock_file: The name of the store's lock file in the sweep directory, different for each store.
+        address: What tells the store from others that the same command logs to: a URI or a folder.
     """
 
     @property
+    @abstractmethod
     def label(self) -> str: ...
     @property
+    @abstractmethod
     def command(self) -> tuple[str, ...]: ...
     @property
-    def lock_file(self) -> str: ...
+    @abstractmethod
+    def address(self) -> str: ...
 
+    @property
+    def lock_file(self) -> str:
+        """The name of the store's lock file in the sweep directory, different for each store."""
+        digest = hashlib.sha256(self.address.encode()).hexdigest()[:8]
+        return f".{self.command[0].removesuffix('-sync')}-{digest}.lock"
+
+    @abstractmethod
     def check(self) -> None:
         """Raises an error if the store cannot be used."""
 
+    @abstractmethod
     def runs_of(self, directory: SweepDirectory) -> Runs:
         """Looks up the runs of a sweep in the store."""
 
-    def failures_refused(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def failures_refused(self) -> Iterator[None]:
         """A context that turns exceptions of the store's library into a `UserError` of one line."""
-
-
-def lock_of(command: str, store: str) -> str:
-    """Returns the name of the lock file that guards logging a sweep to one store, by the command that logs and the
-    store's name."""
-    return f".{command.removesuffix('-sync')}-{hashlib.sha256(store.encode()).hexdigest()[:8]}.lock"
-
-
-def outgrown(directory: SweepDirectory) -> frozenset[int]:
-    """Returns the former numbers of replicates: those at which a trial was complete before replicates were added.
-
-    Where a rule decides about replicates, a complete trial stays complete.
-    """
-    return frozenset(directory.stages[:-1])
+        yield

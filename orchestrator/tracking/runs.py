@@ -1,7 +1,7 @@
 """The MLflow runs of one sweep: finding, creating and completing them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, has_runs_of_trials
-from attnsweep.orchestrator.tracking.run_store import Runs, outgrown
+from attnsweep.orchestrator.tracking.run_store import Found, Runs
 from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
@@ -40,7 +40,6 @@ class SweepRuns(Runs):
     run stays RUNNING and empty until `finish` deletes it.
 
     Args:
-        directory: The sweep.
         uri: The URI of the MLflow store. The parent run is created if there is none.
 
     Raises:
@@ -50,7 +49,7 @@ class SweepRuns(Runs):
     most_trials = MOST_RUNS
 
     def __init__(self, directory: SweepDirectory, uri: str) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._client = open_client(uri)
         self._experiment = experiment(self._client, uri, experiment_name(directory.spec.workload))
         self._shared_tags = {
@@ -79,21 +78,10 @@ class SweepRuns(Runs):
     def interrupt(self) -> None:
         self._client.set_terminated(self._parent_id, "KILLED")
 
-    def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Returns the trials that are logged, like `Runs.logged`. Unfinished runs are identified by MLflow's run
-        ids."""
-        finished, unfinished = set(), {}
-        n_before = outgrown(self._directory)
+    def _found(self) -> Iterable[Found]:
         for run in self._search("trial"):
-            trial = trial_of(run)
-            is_behind = run.data.metrics.get("n_trainings") in n_before or (
-                trial in retried and run.info.end_time != retried[trial]
-            )
-            if run.info.status == "FINISHED" and not is_behind:
-                finished.add(trial)
-            else:
-                unfinished[trial] = run.info.run_id
-        return finished, {trial: run_id for trial, run_id in unfinished.items() if trial not in finished}
+            n_trainings, is_finished = run.data.metrics.get("n_trainings"), run.info.status == "FINISHED"
+            yield Found(trial_of(run), run.info.run_id, is_finished, n_trainings, run.info.end_time)
 
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
         new = [content for content in contents if content.trial not in unfinished]
@@ -134,15 +122,8 @@ class SweepRuns(Runs):
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
-        """Updates the tables of the parent run and ends the run. Does nothing if it has ended and is up to date.
-
-        It must be called when no child is missing.
-
-        Args:
-            findings: The results of the current ledger.
-            ended: When the last pack was trained, milliseconds since the epoch.
-            trials: The table of the sweep's trials as CSV, if the trials have no runs.
-        """
+        """Updates the tables of the parent run and ends the run, as `Runs.finish`. Does nothing if the run has ended
+        and is up to date."""
         from mlflow.entities import Metric
 
         client, parent = self._client, self._parent_id

@@ -39,7 +39,6 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
     newest first.
 
     Args:
-        spec: The sweep.
         created: When the sweep was created, milliseconds since the epoch.
     """
     swept = [name for name in spec.parameters() if name not in spec.fixed()]

@@ -61,7 +61,8 @@ def reproduce(directory: Path, console: Console) -> Comparison:
     )
 
 
-def _model(n_levels: int, attention: Attention, *, has_skip: bool) -> Expression:
+def model(n_levels: int, attention: Attention, *, has_skip: bool) -> Expression:
+    """Returns the output of so many levels."""
     output: Expression = Letter("X")
     for number in range(1, n_levels + 1):
         output = level(output, number, attention, has_skip=has_skip)
@@ -90,7 +91,7 @@ def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tu
         For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and
         the number of products of two matrices that the words took.
     """
-    output, values = _model(n_levels, attention, has_skip=has_skip), _letters(n_levels)
+    output, values = model(n_levels, attention, has_skip=has_skip), _letters(n_levels)
     leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
     error = leaves["Y"] - Evaluation(leaves)(output)
     (error.square().sum() / 2).backward()
@@ -121,7 +122,7 @@ def _sums() -> Iterator[ComparedValue]:
 
 def _counts() -> Iterator[ComparedValue]:
     for (has_skip, base), n_levels in itertools.product(((False, 3), (True, 4)), (1, 2, 3)):
-        words = words_of(_model(n_levels, "softmax", has_skip=has_skip), Letter("E"))
+        words = words_of(model(n_levels, "softmax", has_skip=has_skip), Letter("E"))
         n, formula = Counter(word.letter for word in words)["Q1"], base ** (n_levels - 1)
         published = 1 if n_levels == 1 else f"1; formula: {base}^{n_levels - 1}"
         name = f"words of Q of the first of {n_levels} levels{' with skips' * has_skip}"
@@ -134,7 +135,7 @@ def _encoder() -> list[list[str]]:
     names: dict[Expression, str] = {logits: "Z", Sum((product(Softmax(logits), X, V), product(C, b))): "H"}
     errors, _ = largest_errors(1, "encoder", has_skip=False)
     rows = [["gradient by", "word", "error"]]
-    for word in words_of(_model(1, "encoder", has_skip=False), Letter("E")):
+    for word in words_of(model(1, "encoder", has_skip=False), Letter("E")):
         if word.letter in errors:
             text = text_of(word.expression, names).replace("1", "")
             rows.append([word.letter[0], f"-{text}", f"{errors[word.letter]:.0e}"])

@@ -5,14 +5,14 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-SECONDS_TO_START = 60
-SECONDS_TO_STOP = 15
+SECONDS_TO_START = 120
+SECONDS_TO_STOP = 30
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Loopback is never asked for through a proxy."""
@@ -25,15 +25,18 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path, is_up: Callable[[], bool]) -> Iterator[None]:
-    """A process with all that it starts, ended by its own process group."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+def running(
+    command: Sequence[str | Path], log: Path, is_up: Callable[[], bool], environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """A process with all that it starts, ended by its own process group; its environment is ours without MLflow's."""
+    if environment is None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     with log.open("wb") as sink:
         process = subprocess.Popen(
             command,
             cwd=log.parent,
             # MLflow's jobs, which no test submits, would be eight more processes.
-            env=environment | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            env={**environment, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,

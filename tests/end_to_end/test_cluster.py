@@ -1,5 +1,6 @@
-"""The recipe of docs/clusters.md, followed to the letter on a real Ray head."""
+"""The recipe of docs/clusters.md, followed to the letter on a real Ray head; and the doctor there."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,9 +9,12 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from attnsweep.orchestrator.tools.doctor.examination import check_token
+
 BIN = Path(sys.executable).parent
 RAY_SUBMIT = Path(__file__).parents[2] / "infra" / "ray_submit.py"
 SECONDS_FOR_A_JOB = 200
+DOCTOR = (BIN / "attnsweep", "doctor", "--address")
 
 
 def submit(environment: Mapping[str, str], *command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -70,3 +74,51 @@ def test_a_stranger_is_refused(ray_head: Mapping[str, str]) -> None:
     job = submit({**ray_head, "RAY_AUTH_TOKEN": "a stranger's"}, sys.executable, "-c", "")
     assert job.returncode == 1
     assert "Invalid authentication token" in job.stdout
+
+
+OPEN_RAY = """
+import sys
+import ray
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.scale
+def test_a_cluster_that_is_set_up_passes(ray_head: Mapping[str, str], mlflow_uri: str, tmp_path: Path) -> None:
+    found = submit({**ray_head, "MLFLOW_TRACKING_URI": mlflow_uri}, *DOCTOR, "auto", "--dir", tmp_path)
+    lines = [line for line in found.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
+    assert found.returncode == 0, found.stdout
+    assert [line[6:15].strip() for line in lines] == [
+        *("versions", "token", "nodes", "code", "GPUs", "/dev/shm", "clocks", "a pack", "MLflow", "directory")
+    ]
+    assert "ok    token      the cluster asks for it" in lines
+    assert any(line.startswith("ok    nodes      1: ") for line in lines)
+
+
+@pytest.mark.scale
+def test_an_address_without_a_cluster_is_a_line(ray_head: Mapping[str, str]) -> None:
+    found = submit(ray_head, *DOCTOR, "127.0.0.1:1")
+    assert found.returncode == 1
+    assert "FAIL  cluster    127.0.0.1:1 is not the address of a running Ray cluster; start one with" in found.stdout
+
+
+@pytest.mark.scale
+@pytest.mark.ray
+def test_a_cluster_that_asks_nobody_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "a stranger's")
+    with subprocess.Popen(
+        [sys.executable, "-c", OPEN_RAY],
+        env={**os.environ, "RAY_AUTH_MODE": "disabled"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as cluster:
+        assert cluster.stdout is not None
+        line = str(check_token(cluster.stdout.readline().strip()))
+        cluster.communicate("")
+    assert line.startswith(
+        "FAIL  token      the cluster accepts clients without a token; start Ray with RAY_AUTH_MODE=token"
+    )

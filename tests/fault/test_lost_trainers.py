@@ -24,6 +24,8 @@ from tests.fault.conftest import NODE
 from tests.fault.servers import wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
+ACTOR = "attnsweep.orchestrator.training.ray_pool.TrainerActor"
+Received = list[tuple[PackOrder, Report | TrainerLost]]
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +62,9 @@ def _once(mark: Path, number: signal.Signals) -> type[TrainerActor]:
 
 
 @pytest.fixture
-def received(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PackOrder, Report | TrainerLost]]:
+def received(monkeypatch: pytest.MonkeyPatch) -> Received:
     """The reports that the loop gets from its trainers."""
-    heard: list[tuple[PackOrder, Report | TrainerLost]] = []
+    heard: Received = []
     receive = SweepLoop._receive
 
     def hear(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
@@ -100,7 +102,7 @@ def test_a_killed_trainer_a_drained_node_a_lost_node_and_a_dead_raylet_lose_noth
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    received: list[tuple[PackOrder, Report | TrainerLost]],
+    received: Received,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One after the other in one sweep; for each node that goes another one comes."""
@@ -132,7 +134,7 @@ def test_a_killed_trainer_a_drained_node_a_lost_node_and_a_dead_raylet_lose_noth
     trainer = _once(tmp_path / "mark", signal.SIGKILL)
     _wait_for_both_trainers(monkeypatch)
     monkeypatch.setattr(TrainerPool, "train", train_and_drain)
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", trainer)
+    monkeypatch.setattr(ACTOR, trainer)
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(4, remove))
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(6, kill))
@@ -151,14 +153,9 @@ def test_a_killed_trainer_a_drained_node_a_lost_node_and_a_dead_raylet_lose_noth
 
 @pytest.mark.scale
 def test_a_trainer_told_to_go_hands_back_its_pack(
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    received: list[tuple[PackOrder, Report | TrainerLost]],
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: Received
 ) -> None:
-    monkeypatch.setattr(
-        "attnsweep.orchestrator.training.ray_pool.TrainerActor", _once(tmp_path / "mark", signal.SIGTERM)
-    )
+    monkeypatch.setattr(ACTOR, _once(tmp_path / "mark", signal.SIGTERM))
     sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY)
     (back,) = [report for _, report in received if isinstance(report, HandedBack)]
     assert back.checkpoint is not None
@@ -168,10 +165,7 @@ def test_a_trainer_told_to_go_hands_back_its_pack(
 
 @pytest.mark.scale
 def test_a_training_that_gets_further_each_time_is_not_given_up(
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    received: list[tuple[PackOrder, Report | TrainerLost]],
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: Received
 ) -> None:
     deaths = tmp_path / "deaths"
     deaths.mkdir()
@@ -189,7 +183,7 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
             report: Report = super().proceed()
             return report
 
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", ShortLived)
+    monkeypatch.setattr(ACTOR, ShortLived)
     monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES", 1)
     # One trainer adds four to the limit, so that two losses in a row are too many.
     monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES_IN_A_ROW", 1 - 4)
@@ -197,6 +191,10 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
     assert sum(isinstance(report, TrainerLost) for _, report in received) == 2
     assert {order.pack for order, _ in received} == {received[0][0].pack}
     _assert_undisturbed(tmp_path / "s", undisturbed)
+
+
+def _failed(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"]
 
 
 @pytest.mark.scale
@@ -211,15 +209,14 @@ def test_a_training_that_kills_its_trainer_fails_alone(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().start(order, n_trainers)
 
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Fragile)
+    monkeypatch.setattr(ACTOR, Fragile)
     monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES", 0)
     monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES_ALONE", 1)
     report = sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
     assert report.finished
     rows = sweeps.outcomes(tmp_path / "s")
-    assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
-    assert len(rows) == 8
-    (error,) = report_errors(tmp_path / "s")
+    assert (len(rows), _failed(rows)) == (8, [(1, 2)])
+    (error,) = (each for each in Ledger(tmp_path / "s").trainings()["error"].to_pylist() if each is not None)
     assert error.startswith("the training lost its trainer 2 times while it was alone in its pack; the last time: ")
 
 
@@ -238,11 +235,10 @@ def test_a_training_that_ruins_its_process_spoils_no_other(
                 raise RuntimeError("CUDA error: device-side assert triggered")
             return super()._begun(order)
 
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", OnGpu)
+    monkeypatch.setattr(ACTOR, OnGpu)
     assert sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8).finished
     rows = sweeps.outcomes(tmp_path / "s")
-    assert len(rows) == 8
-    assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
+    assert (len(rows), _failed(rows)) == (8, [(1, 2)])
 
 
 @pytest.mark.scale
@@ -256,16 +252,8 @@ def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed(
             del order
             raise NoCompilerError("compiled programs cannot be kept")
 
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", WithoutRoom)
-    with pytest.raises(
-        SweepError,
-        match=r"^no node of the cluster can train: host .*: compiled programs cannot be"
-        r" kept$",
-    ):
+    monkeypatch.setattr(ACTOR, WithoutRoom)
+    said = r"^no node of the cluster can train: host .*: compiled programs cannot be kept$"
+    with pytest.raises(SweepError, match=said):
         sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0
-
-
-def report_errors(path: Path) -> list[str]:
-    table = Ledger(path).trainings(columns=["error"])
-    return [error for error in table["error"].to_pylist() if error is not None]

@@ -29,6 +29,7 @@ from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
+from tests.orchestrator.commands import Ended, command
 
 ROOT = Path(__file__).parents[2]
 BUSY = """
@@ -222,14 +223,14 @@ def test_a_second_signal_ends_the_command_at_once_and_says_how_to_go_on(
 
 
 @pytest.mark.parametrize(
-    ("command", "where"),
+    ("name", "where"),
     [
         ("status", "attnsweep.orchestrator.cli.screen.status.print_status"),
         ("audit", "attnsweep.orchestrator.audit.audit._read"),
     ],
 )
 def test_an_error_that_a_library_makes_of_ctrl_c_is_no_fault(
-    command: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_duckdb_does(*_: object, **__: object) -> None:
         with suppress(KeyboardInterrupt):
@@ -240,15 +241,7 @@ def test_an_error_that_a_library_makes_of_ctrl_c_is_no_fault(
     (tmp_path / "file").touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/mlflow.db")
     monkeypatch.setattr(where, as_duckdb_does)
-    monkeypatch.setattr(sys, "argv", ["attnsweep", command, str(tmp_path / "s")])
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out, said.err) == (130, "", "")
+    assert command(name, tmp_path / "s") == Ended(130, "", "")
 
 
 def _environment() -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import json
 import signal
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,12 @@ class Ended:
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The last line of stdout, as `--json` prints it."""
+        found: dict[str, Any] = json.loads(self.out.splitlines()[-1])
+        return found
 
 
 def command(*words: object) -> Ended:

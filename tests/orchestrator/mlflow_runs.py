@@ -43,3 +43,8 @@ def everything_stored() -> dict[str, list[Any]]:
     stored = {table: sorted(connection.execute(f'select * from "{table}"').fetchall(), key=repr) for table in tables}
     connection.close()
     return stored
+
+
+def warnings_in(log: pytest.LogCaptureFixture) -> list[str]:
+    """What attnsweep has warned of."""
+    return [record.getMessage() for record in log.records if record.name.startswith("attnsweep")]

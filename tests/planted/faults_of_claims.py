@@ -154,6 +154,6 @@ FAULTS_OF_CLAIMS = (
         "orchestrator/cli/run_options.py",
         " for each in _OPTIONS if each[0] not in without]\n",
         " for each in _OPTIONS]\n",
-        ("tests/orchestrator/cli/test_resource_options.py::test_commands_that_train_sweeps_have_the_same_options",),
+        ("tests/orchestrator/cli/test_run_options.py::test_commands_that_train_sweeps_have_the_same_options",),
     ),
 )

@@ -112,7 +112,7 @@ FAULTS_OF_FORKS = (
         "        if weights is not None:\n            self._held =",
         "        if False:\n            self._held =",
         (
-            "tests/workloads/forecast/test_prediction.py::"
+            "tests/workloads/forecast/test_forecast.py::"
             "test_a_prediction_from_later_weights_counts_from_there_and_asks_for_the_loss_of_the_start",
         ),
     ),

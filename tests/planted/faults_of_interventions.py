@@ -96,7 +96,7 @@ FAULTS_OF_INTERVENTIONS = (
         "workloads/forecast/prediction.py",
         " or parameters.intervention is not None",
         "",
-        ("tests/workloads/forecast/test_prediction.py::test_no_prediction_without_a_law",),
+        ("tests/workloads/forecast/test_forecast.py::test_no_prediction_without_a_law",),
     ),
     Fault(
         "a module is exported without the clamp that it was trained with",

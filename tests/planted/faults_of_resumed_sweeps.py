@@ -17,9 +17,9 @@ FAULTS_OF_RESUMED_SWEEPS = (
     ),
     Fault(
         "MLflow keeps what a trial was before its failed trainings were trained again",
-        "orchestrator/tracking/runs.py",
-        "trial in retried and run.info.end_time != retried[trial]",
-        "trial in retried and not run.info.end_time",
+        "orchestrator/tracking/run_store.py",
+        "trial in retried and ended != (retried[trial] or 0) // self.resolution * self.resolution",
+        "trial in retried and not ended",
         ("tests/orchestrator/running/test_resume_options.py",),
     ),
     Fault(

@@ -153,6 +153,6 @@ FAULTS_OF_SHARDS = (
         "orchestrator/cli/run_options.py",
         "    return index < count <= MOST_SHARDS\n",
         "    return True\n",
-        ("tests/orchestrator/cli/test_shard_option.py",),
+        ("tests/orchestrator/cli/test_run_options.py",),
     ),
 )

@@ -30,15 +30,15 @@ FAULTS_OF_STORED_FILES = (
     Fault(
         "an audit passes over the records of merged sweeps",
         "orchestrator/audit/merged_and_divided.py",
-        "        *check_stored(directory),\n",
-        "",
+        ", *check_stored(directory))",
+        ",)",
         (_BYTES,),
     ),
     Fault(
         "an audit passes over what is stored beside the tables",
         "orchestrator/audit/audit.py",
-        "        *check_stored(directory),\n",
-        "",
+        ", *check_stored(directory))",
+        ",)",
         (_BYTES,),
     ),
     Fault(

@@ -454,16 +454,16 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a run of W&B that was cut short, and is sent beside the whole one",
-        "orchestrator/tracking/wandb.py",
+        "orchestrator/tracking/other_stores.py",
         "shutil.rmtree(folder)",
         "pass",
         (f"{_STORES}::test_a_kill_loses_and_doubles_nothing",),
     ),
     Fault(
-        "a run of TensorBoard that lacks the replicates that were added",
-        "orchestrator/tracking/tensorboard.py",
-        "if n_trainings in n_before or is_retried:",
-        "if is_retried:",
+        "a run that lacks the replicates that were added",
+        "orchestrator/tracking/run_store.py",
+        "if is_finished and n_trainings not in n_before and not is_retried:",
+        "if is_finished and not is_retried:",
         (f"{_STORES}::test_replicates_that_are_added_replace_the_run",),
     ),
     Fault(
@@ -482,7 +482,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a damaged MLflow database taken over",
-        "orchestrator/tracking/new_database.py",
+        "orchestrator/tracking/store.py",
         "    draft.unlink(missing_ok=True)\n    return False\n",
         "    return draft.exists()\n",
         ("tests/orchestrator/tracking/test_tracking.py::test_a_kept_database_that_is_damaged_is_made_again",),
@@ -513,7 +513,7 @@ FAULTS_OF_SWEEPS = (
         "orchestrator/cli/run_options.py",
         "        return option.default\n",
         "        return value\n",
-        ("tests/orchestrator/cli/test_resource_options.py::test_local_goes_before_a_cluster_in_the_environment",),
+        ("tests/orchestrator/cli/test_run_options.py::test_local_goes_before_a_cluster_in_the_environment",),
     ),
     Fault(
         "a published ledger with the folders of its author",

@@ -25,7 +25,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/plain_forms.py",
         "torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)",
         "1.0 / (centred.square().mean(dim, keepdim=True).sqrt() + layer_norm_eps)",
-        (f"{_ENGINE}/test_layer_norm.py",),
+        (f"{_ENGINE}/test_plain_forms.py",),
     ),
     Fault(
         "normal values from half the circle",
@@ -65,8 +65,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "a matrix product of a block that sums over the wrong axis",
         "workloads/engine/compiling/lanes_last.py",
-        "(a.unsqueeze(2) * b.unsqueeze(0)).sum(1)",
-        "(a.unsqueeze(2) * b.unsqueeze(0)).sum(0)",
+        "(rows.unsqueeze(2) * columns.unsqueeze(0)).sum(1)",
+        "(rows.unsqueeze(2) * columns.unsqueeze(0)).sum(0)",
         (f"{_ENGINE}/test_lanes_last.py",),
     ),
     Fault(
@@ -130,7 +130,7 @@ FAULTS_OF_TRAININGS = (
         "workloads/engine/checkpoint.py",
         "if content[-_DIGEST_BYTES:] != _digest(",
         "if not _digest(",
-        (f"{_ENGINE}/test_checkpoint.py::test_a_changed_byte_is_noticed",),
+        (f"{_ENGINE}/test_checkpoint.py::test_a_changed_byte_or_a_missing_end_is_noticed",),
     ),
     Fault(
         "rows of the layout packed without gaps",
@@ -341,7 +341,7 @@ FAULTS_OF_TRAININGS = (
         "self.weights, drawn, template = starting_state(workload, lanes)",
         "self.weights, drawn, template = starting_state(workload, lanes, buffers)",
         (
-            "tests/workloads/forecast/test_prediction.py"
+            "tests/workloads/forecast/test_forecast.py"
             "::test_a_prediction_is_of_the_start_whatever_became_of_the_weights",
         ),
     ),

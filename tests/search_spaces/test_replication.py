@@ -131,10 +131,6 @@ def test_a_number_of_replicates_stays_a_number() -> None:
     assert not is_complete(2, {0: None})
 
 
-def _sweep(replicates: object) -> Sweep:
-    return Sweep(name="s", workload="category_pairs", space={}, trials=8, replicates=replicates)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("replicates", "message"),
     [
@@ -149,7 +145,7 @@ def _sweep(replicates: object) -> Sweep:
 )
 def test_a_mistake_in_replicates_is_named(replicates: object, message: str) -> None:
     with pytest.raises(SpecError) as raised:
-        _sweep(replicates)
+        Sweep(name="s", workload="category_pairs", space={}, trials=8, replicates=replicates)  # type: ignore[arg-type]
     assert str(raised.value) == message
 
 

@@ -102,7 +102,7 @@ def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, 
         {"space": {"variant": Categorical(choices=("a", uri))}},
     ):
         with pytest.raises(
-            SpecError, match="a text without a password, because a spec is stored and shown; set it in"
+            SpecError, match="a text without a password, because a spec is stored and shown; set the password outside"
         ) as refused:
             refuse_credentials(small_sweep("s", **changes))
         assert SECRET not in str(refused.value)

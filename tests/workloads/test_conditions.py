@@ -9,7 +9,7 @@ import pytest
 
 from attnsweep.workloads.conditions import holds, implies
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES, NO_ROLE, OUTCOMES, ROLES, STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import NO_ROLE, OUTCOMES, ROLES, STUCK_OUTCOMES, UNJUDGED_OUTCOMES
 
 METRICS = {"accuracy": np.array([[0.5, 0.99, np.nan]]), "loss": np.array([[2.0, 0.5, 0.1]])}
 
@@ -57,7 +57,7 @@ def test_what_implies_another_condition_holds_nowhere_else() -> None:
 def test_what_is_stuck_and_what_a_workload_may_say_are_outcomes() -> None:
     told = {name for name, outcome in OUTCOMES.items() if "stuck" in outcome.sentence}
     assert set(STUCK_OUTCOMES) == told | {"runaway"}
-    assert {*JUDGED_OUTCOMES, "pruned", "failed"} == set(OUTCOMES)
+    assert set(UNJUDGED_OUTCOMES) == {"pruned", "failed"}
     assert list(ROLES)[-1] == NO_ROLE
 
 

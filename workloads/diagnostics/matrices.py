@@ -90,8 +90,15 @@ def score_matrices(
             expected="an array of the shape (n_heads, n, n)",
             fix="combine layers and heads into the first axis",
         )
-    _check_free_entries(free_entries, attention.shape[-1])
-    allowed = _allowed(attention.shape[-1], window, num_pos)
+    T = attention.shape[-1]
+    if free_entries is not None and not 0 <= free_entries <= T * T:
+        raise SpecError(
+            "free_entries",
+            given=free_entries,
+            expected=f"a number from 0 to {T * T}, the number of entries of the matrix",
+            fix=f"lower free_entries; the thesis uses the number of tokens, {T}",
+        )
+    allowed = _allowed(T, window, num_pos)
     distances_HWP = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
     best_place = distances_HWP.flatten(1).argmin(1)
     at_window, at_num_pos = best_place // distances_HWP.shape[-1] + 1, best_place % distances_HWP.shape[-1]
@@ -101,7 +108,9 @@ def score_matrices(
         "sigma_2": lambda weights: _at_window(distances_to_bands(weights), at_window),
         "sigma_3": lambda weights: distances_to_blocks(weights).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1),
     }
-    scores = _role_scores(attention)
+    all_tokens = torch.ones(1, attention.shape[-1], dtype=torch.bool)
+    of_roles = role_scores(count_roles(attention.unsqueeze(1), Sentences(queries=all_tokens, keys=all_tokens)))
+    scores = {name: of_roles[name] for name in _MEASURED}
     for name, distance in distances.items():
         test = permutation_test(attention, distance, is_causal=is_causal)
         scores |= {name: test.distance.numpy(), f"{name}_z": test.z.numpy()}
@@ -138,16 +147,6 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
     return allowed
 
 
-def _check_free_entries(free_entries: int | None, T: int) -> None:
-    if free_entries is not None and not 0 <= free_entries <= T * T:
-        raise SpecError(
-            "free_entries",
-            given=free_entries,
-            expected=f"a number from 0 to {T * T}, the number of entries of the matrix",
-            fix=f"lower free_entries; the thesis uses the number of tokens, {T}",
-        )
-
-
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
@@ -170,9 +169,3 @@ def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
     """Selects, from the distances (..., H, W) to all bands, each head's distance (..., H) to the band of its window."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
-
-
-def _role_scores(attention: Tensor) -> dict[str, NDArray[np.float64]]:
-    all_tokens = torch.ones(1, attention.shape[-1], dtype=torch.bool)
-    scores = role_scores(count_roles(attention.unsqueeze(1), Sentences(queries=all_tokens, keys=all_tokens)))
-    return {name: scores[name] for name in _MEASURED}

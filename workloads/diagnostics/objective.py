@@ -3,14 +3,14 @@
 Axes: L lane, K selected lane, N category.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.functional import gradients_of, one_lane
 from attnsweep.workloads.engine.lane_state import optimizer_named
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
@@ -51,13 +51,7 @@ class Objective:
         """Returns losses (K,) and gradients (K, ...), with the signature that optimizers need (`Evaluate`)."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
-        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
-        return losses.detach(), dict(zip(leaves, gradients, strict=True))
-
-    def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
-        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,)."""
-        *_, (trained, losses) = self._trained(parameters, rule, learning_rate, [n_steps])
-        return trained, losses
+        return losses.detach(), gradients_of("loss", losses, leaves)
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
         """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...)."""
@@ -74,26 +68,17 @@ class Objective:
         A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
         although training ends once all lanes have been below the level.
         """
-        check_steps = [*range(_CHECK_EVERY, n_steps, _CHECK_EVERY), n_steps]
-        fell = torch.zeros_like(learning_rate, dtype=torch.bool)
-        for _, losses in self._trained(parameters, rule, learning_rate, check_steps):
-            fell |= losses < level
-            if fell.all():
-                break
-        return fell
-
-    def _trained(
-        self, parameters: State, rule: str, learning_rate: Tensor, steps: Sequence[int]
-    ) -> Iterator[tuple[State, Tensor]]:
-        """Yields the parameters (L, ...) and losses (L,) after each of the numbers of steps `steps`, which ascend."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
-        optimizer = optimizer_named(rule, Settings.plain(learning_rate, steps[-1]))
-        for step in steps:
+        optimizer = optimizer_named(rule, Settings.plain(learning_rate, n_steps))
+        fell = torch.zeros_like(learning_rate, dtype=torch.bool)
+        for step in (*range(_CHECK_EVERY, n_steps, _CHECK_EVERY), n_steps):
             while not optimizer.advance(trained, self.evaluate, [step], step):
                 pass
             with torch.no_grad():
-                losses = self.losses(trained)
-            yield trained, losses
+                fell |= self.losses(trained) < level
+            if fell.all():
+                break
+        return fell
 
 
 RESET_STEPS = 1000
@@ -121,10 +106,8 @@ def solves_after_reset(
     rule: str,
     learning_rate: Tensor,
     solved_level: float,
-    *,
-    value_name: str = "v_NN",
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
     """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it."""
-    reset = parameters | {value_name: reset_valley(parameters[value_name])}
+    reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
     return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

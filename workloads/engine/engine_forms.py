@@ -92,50 +92,34 @@ class Masks:
         return mask, site.n_dropped / _VALUES
 
 
-def _dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
-    """Applies dropout with one draw per index of the first `n_axes` axes. Entries along the other axes share the draw.
-
-    Source: Srivastava et al. 2014; kept entries are scaled up in training, as in PyTorch.
-    """
-    if not (training and share):
-        return x
-    call = masks.next(_mask_shape(x, n_axes), share)
-    if call is None:
-        return x
-    mask, dropped = call
-    factor = 1 / (1 - dropped) if dropped < 1 else 0.0
-    return _into(x, x * (mask.to(x.dtype) * factor), inplace)
+def _dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
+    """Scales kept entries up in training, as PyTorch does. Source: Srivastava et al. 2014."""
+    return x * (mask.to(x.dtype) * (1 / (1 - dropped) if dropped < 1 else 0.0))
 
 
-def _alpha_dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
-    """Applies dropout that keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section 3."""
-    if not (training and share):
-        return x
-    call = masks.next(_mask_shape(x, n_axes), share)
-    if call is None:
-        return x
-    mask, dropped = call
+def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
+    """Keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section 3."""
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
-    return _into(x, scale * torch.where(mask, x, low) - scale * low * dropped, inplace)
-
-
-def _mask_shape(x: Tensor, n_axes: int) -> tuple[int, ...]:
-    return tuple(x.shape[:n_axes]) + (1,) * (x.dim() - n_axes)
-
-
-def _into(x: Tensor, value: Tensor, inplace: bool) -> Tensor:
-    return x.copy_(value) if inplace else value
+    return scale * torch.where(mask, x, low) - scale * low * dropped
 
 
 Rule = Callable[..., Tensor]
 
 
-def _rule(drop: Rule, n_axes: Callable[[int], int], training: bool) -> Rule:
+def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
+    """Makes a dropout function with one draw per index of the first `n_axes` axes, which all other axes share."""
+
     def rule(
         masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
     ) -> Tensor:
-        return drop(masks, input, p, train.get("train", training), inplace, n_axes(input.dim()))
+        n_drawn = n_axes(input.dim())
+        shape = tuple(input.shape[:n_drawn]) + (1,) * (input.dim() - n_drawn)
+        call = masks.next(shape, p) if train.get("train", training) and p else None
+        if call is None:
+            return input
+        value = drop(input, *call)
+        return input.copy_(value) if inplace else value
 
     return rule
 

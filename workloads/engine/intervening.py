@@ -51,16 +51,14 @@ def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) 
     )
     for intervention in interventions:
         if isinstance(intervention, Freeze):
-            _check_name(intervention, [name for name, value in modules[0].named_parameters() if value.requires_grad])
+            names = [name for name, value in modules[0].named_parameters() if value.requires_grad]
+            if not any(map(intervention.names, names)):
+                known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+                expected = f"a name, or part of a name from dot to dot, of {known}"
+                raise refused(intervention, expected, "correct the name")
         if isinstance(intervention, Clamp | Scale):
             for module in modules:
                 _make_room(module, intervention)
-
-
-def _check_name(freeze: Freeze, names: Sequence[str]) -> None:
-    if not any(map(freeze.names, names)):
-        known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-        raise refused(freeze, f"a name, or part of a name from dot to dot, of {known}", "correct the name")
 
 
 def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:

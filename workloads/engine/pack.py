@@ -315,27 +315,20 @@ class Pack(Generic[P]):
 
     def _drop_ended(self) -> None:
         """Drops the lanes of trainings that ended at the last probe."""
-        position = self._store.position
-        is_over = self._next_probe == len(self._probe_steps) - 1
+        position, shared, records = self._store.position, self._shared, self._record
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
-        ended = ~is_running | (is_over or self._is_solved() | self._meets_condition())
-        self._drop(ended | self._record.is_pruned(position, self._probe_steps[self._next_probe]))
-
-    def _is_solved(self) -> NDArray[np.bool_]:
-        position = self._store.position
-        if not self._shared.stop_when_solved:
-            return np.zeros(position.size, dtype=np.bool_)
-        probes_so_far = self._own_probes[self._own_probes <= self._next_probe]
-        verdicts = judged(self._workload, self._shared, self._record.evidence(position, probes_so_far))
-        return np.asarray(verdicts.outcome[:, -1] == "solved")
-
-    def _meets_condition(self) -> NDArray[np.bool_]:
-        """Returns for every active training whether `stop_when` holds at the last probe, (A,)."""
-        position, stop_when = self._store.position, self._shared.stop_when
-        if stop_when is None:
-            return np.zeros(position.size, dtype=np.bool_)
-        evidence = self._record.evidence(position, np.array([self._next_probe]))
-        return holds(stop_when, evidence.metrics, "stop_when")[:, 0]
+        ended = ~is_running | records.is_pruned(position, self._probe_steps[self._next_probe])
+        if self._next_probe == len(self._probe_steps) - 1:
+            ended[:] = True
+        else:
+            if shared.stop_when_solved:
+                probes_so_far = self._own_probes[self._own_probes <= self._next_probe]
+                verdicts = judged(self._workload, shared, records.evidence(position, probes_so_far))
+                ended |= verdicts.outcome[:, -1] == "solved"
+            if shared.stop_when is not None:
+                evidence = records.evidence(position, np.array([self._next_probe]))
+                ended |= holds(shared.stop_when, evidence.metrics, "stop_when")[:, 0]
+        self._drop(ended)
 
     def _drop(self, is_ended: NDArray[np.bool_]) -> None:
         self._keep(self._store.position[~is_ended])

@@ -79,14 +79,6 @@ def gru_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State
     return ((1 - z) * (from_input[2] + r * from_state[2]).tanh() + z * h,)
 
 
-def _tanh_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    return (_sum_of_products(x, state[0], weights).tanh(),)
-
-
-def _relu_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    return (_sum_of_products(x, state[0], weights).relu(),)
-
-
 def _sum_of_products(x: Tensor, h: Tensor, weights: Sequence[Tensor | None]) -> Tensor:
     input_weight, state_weight, *biases_and_projection = weights
     biases = biases_and_projection[:2] if len(biases_and_projection) >= 2 else (None, None)
@@ -154,23 +146,15 @@ def _run(
     return torch.stack(outputs[::-1] if is_backward else outputs), state
 
 
-def _lstm_step(input: Tensor, hx: State, *weights: Tensor | None) -> State:
-    return lstm_cell(input, hx, weights)
-
-
-def _gru_step(input: Tensor, hx: Tensor, *weights: Tensor | None) -> Tensor:
-    return gru_cell(input, (hx,), weights)[0]
-
-
 PLAIN_FORMS: dict[object, Callable[..., Any]] = {
     functional.scaled_dot_product_attention: attention,
     functional.multi_head_attention_forward: multi_head_attention,
     torch.lstm: _recurrent(lstm_cell),
     torch.gru: _recurrent(gru_cell),
-    torch.rnn_tanh: _recurrent(_tanh_cell),
-    torch.rnn_relu: _recurrent(_relu_cell),
-    torch.lstm_cell: _lstm_step,
-    torch.gru_cell: _gru_step,
+    torch.rnn_tanh: _recurrent(lambda x, state, weights: (_sum_of_products(x, state[0], weights).tanh(),)),
+    torch.rnn_relu: _recurrent(lambda x, state, weights: (_sum_of_products(x, state[0], weights).relu(),)),
+    torch.lstm_cell: lambda input, hx, *weights: lstm_cell(input, hx, weights),
+    torch.gru_cell: lambda input, hx, *weights: gru_cell(input, (hx,), weights)[0],
 }
 """The replacements by the PyTorch function that they replace."""
 

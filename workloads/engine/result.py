@@ -84,6 +84,7 @@ class PackResult:
 
 
 _NEVER = -1
+_PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds")
 
 
 class Record:
@@ -161,11 +162,7 @@ class Record:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Returns all measurements as arrays by name, for `restore`."""
         return {
-            "last_probe": self.last_probe,
-            "diverged_step": self.diverged_step,
-            "pruned_step": self.pruned_step,
-            "n_steps": self.n_steps,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in _PROGRESS},
             **prefixed("metrics", self._metrics),
             **prefixed("heads", _joined(self._heads)),
         }
@@ -177,7 +174,7 @@ class Record:
         the earliest.
         """
         due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
-        for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds"):
+        for name in _PROGRESS:
             setattr(self, name, arrays[name].copy())
         self.pruned_step = np.where(self.pruned_step == _NEVER, due, self.pruned_step)
         self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}

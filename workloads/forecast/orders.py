@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import descent, over_lanes
 from attnsweep.workloads.engine.layout import Layout, in_type
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
@@ -79,9 +79,7 @@ class Start:
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the first step's losses (L,) and gradients (L, n) at the weights `rows` (L, n)."""
         leaf = rows.detach().requires_grad_()
-        loss = self._loss(self._layout.views(leaf), self._buffers, self._batch)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
-        return loss.detach(), gradient
+        return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
 
     def gradients(self) -> State:
         return self._layout.views(self.descent(self.rows)[1])

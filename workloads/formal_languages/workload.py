@@ -1,30 +1,63 @@
-"""The workload of encoders that learn a formal language from random strings and their labels.
+"""The workload of encoders that learn a formal language: losses, reference levels, outcomes and scores of heads.
 
-Axes: L lane, P probe, B string, T token.
+Axes: L lane, P probe, B string, H head, T token.
 """
 
+import functools
 import math
 from typing import ClassVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
-from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Workload
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import (
+    LanguageLanes,
     evaluation_batch,
+    looked_at_batch,
     strings_of_test_lengths,
     tokens_of,
     training_batches,
 )
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, torchs_law
-from attnsweep.workloads.formal_languages.head_scores import SCORE_NAMES, first_attention, score_heads
 from attnsweep.workloads.formal_languages.identities import identities_of
+from attnsweep.workloads.formal_languages.language import Tokens
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from attnsweep.workloads.identities import Identity
+from attnsweep.workloads.vocabulary import NO_ROLE
+
+SCORE_NAMES = ("first_attention", "attention_entropy")
+POSITIONAL = 0.5
+"""A head is `positional` if CLS gives position 1 more than this share of its attention, on average over strings."""
+
+_N_STRINGS = 32
+
+
+def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
+    """Returns the attention of CLS to position 1, averaged over strings, (H,); NaN without position features."""
+    to_first_H = weight_BHT[:, :, 1].mean(0)
+    return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
+
+
+def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
+    """Returns the entropy of the attention of CLS, relative to the maximum log n, (H,), averaged over strings.
+    A token that stands for several positions shares its attention equally among them."""
+    log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
+    return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
+
+
+@functools.lru_cache(maxsize=1)
+def _looked_at(lanes: LanguageLanes) -> Batch:
+    # The strings are cached from probe to probe, because drawing long strings takes as long as scoring attention heads
+    # on them.
+    return looked_at_batch(lanes, _N_STRINGS)
+
 
 SOLVED_BITS = 0.05
 """A training is solved if it classifies all evaluation strings correctly and its cross-entropy is below this."""
@@ -88,14 +121,14 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         )
         return Encoder(shape, parameters.attention_scale, parameters.layer_norm_eps)
 
-    def initial(self, module: nn.Module, lanes: Lanes[FormalLanguagesParameters]) -> State:
+    def initial(self, module: nn.Module, lanes: LanguageLanes) -> State:
         law = torchs_law(cast(Encoder, module).shape, lanes.streams)
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, law=law)
 
-    def batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
+    def batch(self, lanes: LanguageLanes, step: int) -> Batch:
         return training_batches(lanes, range(step, step + 1))[0]
 
-    def batches(self, lanes: Lanes[FormalLanguagesParameters], steps: range) -> list[Batch]:
+    def batches(self, lanes: LanguageLanes, steps: range) -> list[Batch]:
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
@@ -103,10 +136,10 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
             return super().probe_steps(parameters)
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
 
-    def eval_batch(self, lanes: Lanes[FormalLanguagesParameters]) -> Batch:
+    def eval_batch(self, lanes: LanguageLanes) -> Batch:
         return evaluation_batch(lanes)
 
-    def fresh_eval_batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
+    def fresh_eval_batch(self, lanes: LanguageLanes, step: int) -> Batch:
         return strings_of_test_lengths(lanes, step) if lanes.shared.fresh_test_strings else {}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -167,8 +200,22 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     def identities(self, parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)
 
-    def score_heads(self, lanes: Lanes[FormalLanguagesParameters], state: State) -> HeadScores | None:
-        return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
+    def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
+        """Scores the heads of L trainings, (L, n_layers, n_heads), on strings of training length. The role is
+        `positional` or `none`."""
+
+        def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+            encoder, tokens = cast(Encoder, module), tokens_of(batch)
+            attention = encoder.trace(tokens)[1]
+            to_first = torch.stack([first_attention(encoder, weight_BHT) for weight_BHT in attention])
+            return to_first, torch.stack([attention_entropy(weight_BHT, tokens) for weight_BHT in attention])
+
+        template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
+        with torch.no_grad():
+            lane_scores = over_lanes(template, scores)(*parted(template, state), _looked_at(lanes))
+        arrays = [score.to("cpu", torch.float64).numpy() for score in lane_scores]
+        role = np.where(arrays[0] > POSITIONAL, "positional", NO_ROLE)
+        return HeadScores(scores=dict(zip(SCORE_NAMES, arrays, strict=True)), role=role)
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:

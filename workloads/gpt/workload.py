@@ -1,5 +1,9 @@
-"""The workload of GPTs that learn to predict tokens. Axes: L lane, P probe, B sequence, T token, V word."""
+"""The workload of GPTs that learn to predict tokens: sequences, losses, reference levels, outcomes and scores of heads.
 
+Axes: L lane, P probe, N block, H head, B sequence, T token, V word.
+"""
+
+import functools
 import math
 from typing import ClassVar, cast
 
@@ -11,24 +15,31 @@ from torch.nn.functional import log_softmax
 
 from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.diagnostics.outcomes import OVERFIT_SHARE, is_overfit
-from attnsweep.workloads.diagnostics.roles.scores import PATTERN_SCORE_NAMES
+from attnsweep.workloads.diagnostics.roles.scores import PATTERN_SCORE_NAMES, score_patterns
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
-from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, score_heads, training_batch
 from attnsweep.workloads.gpt.hugging_face import as_gpt2
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.gpt.tasks import OwnText
+from attnsweep.workloads.gpt.tasks import TASKS, Laws, OwnText, Sequences
 from attnsweep.workloads.identities import Identity
+
+GPTLanes = Lanes[GPTParameters]
+
+LEVEL = "level/"
+"""The prefix of a reference level's name in an evaluation batch."""
+
 
 SOLVED_SHARE = 0.05
 """A training is solved if at most this share of the way from H(Y | current token) to the optimum is left. Our
 choice."""
 
+_N_SEQUENCES = 32
+"""The number of held-out sequences on which heads are scored."""
 _STEPS_AT_ONCE = 64
 """The number of batches drawn together, which is the number of steps that the block engine takes of one block of
 lanes."""
@@ -87,7 +98,7 @@ class GPTWorkload(Workload[GPTParameters]):
             freeze_base(model)
         return model
 
-    def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
+    def initial(self, module: nn.Module, lanes: GPTLanes) -> State:
         """Returns the starting state, including the frozen base weights if there are low-rank updates. The base has the
         weights of `base`, or else those with which the training of the same seed without updates starts.
         """
@@ -103,14 +114,23 @@ class GPTWorkload(Workload[GPTParameters]):
 
         return {name: start(name, value) for name, value in drawn.items()}
 
-    def batch(self, lanes: Lanes[GPTParameters], step: int) -> Batch:
-        return training_batch(lanes, step)
+    def batch(self, lanes: GPTLanes, step: int) -> Batch:
+        """Draws `token`, `target` and `weight`, each (L, B, T). Weights are equal where a prediction counts and 0
+        elsewhere, and sum to 1 over a training's batch."""
+        return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
-    def batches(self, lanes: Lanes[GPTParameters], steps: range) -> list[Batch]:
-        return [training_batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
+    def batches(self, lanes: GPTLanes, steps: range) -> list[Batch]:
+        return [self.batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
 
-    def eval_batch(self, lanes: Lanes[GPTParameters]) -> Batch:
-        return evaluation_batch(lanes)
+    def eval_batch(self, lanes: GPTLanes) -> Batch:
+        """Draws held-out sequences, and computes on them the losses `level/<name>` (L,) of the reference predictors."""
+        drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
+        nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
+        weight_LBT = _weight(drawn.counts_LBT)
+        return _batch(lanes, drawn) | {
+            f"{LEVEL}{name}": torch.where(drawn.counts_LBT, value * weight_LBT, 0.0).sum((1, 2)).to(lanes.dtype)
+            for name, value in nats.items()
+        }
 
     def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
         return probe_steps(parameters.n_steps, parameters.probe_every)
@@ -157,8 +177,45 @@ class GPTWorkload(Workload[GPTParameters]):
     def hugging_face(self, parameters: GPTParameters, module: nn.Module) -> nn.Module:
         return as_gpt2(parameters, cast(GPT, module))
 
-    def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
-        return score_heads(self.build(lanes.shared), lanes, state)
+    def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
+        """Scores the heads of L trainings, (L, N, H), on held-out sequences, and labels their roles.
+
+        `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of
+        the segment, because an induction head reads there what a previous-token head wrote.
+        """
+        drawn = _sequences(lanes, "heads", _N_SEQUENCES, 0)
+        batch = {
+            "token": drawn.token_LBT,
+            "counts": drawn.counts_LBT,
+            "needs_previous": TASKS[lanes.shared.task].needs_previous(drawn),
+        }
+        template = self.build(lanes.shared)
+        return score_patterns(template, lambda module, token: cast(GPT, module).attention(token), lanes, state, batch)
+
+
+@functools.lru_cache(maxsize=1)
+def _laws(lanes: GPTLanes) -> Laws:
+    shared = lanes.shared
+    contrast_L = lanes.tensor("chain_contrast", torch.float64)
+    return TASKS[shared.task].laws(lanes.streams, shared.n_words, contrast_L, shared.corpus)
+
+
+def _sequences(lanes: GPTLanes, name: str, n_sequences: int, step: int) -> Sequences:
+    shared = lanes.shared
+    shape = (n_sequences, shared.n_tokens)
+    return TASKS[shared.task].sequences(lanes.streams, name, _laws(lanes), shared.n_words, shape, step)
+
+
+def _batch(lanes: GPTLanes, drawn: Sequences) -> Batch:
+    return {
+        "token": drawn.token_LBT,
+        "target": drawn.target_LBT,
+        "weight": _weight(drawn.counts_LBT).to(lanes.dtype),
+    }
+
+
+def _weight(counts_LBT: Tensor) -> Tensor:
+    return counts_LBT / counts_LBT.sum((1, 2), keepdim=True).double()
 
 
 def _built(parameters: GPTParameters) -> GPT:

@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.executors.blocks import BlockProgram, TracedStep
 from attnsweep.workloads.engine.first_order import FirstOrder, take_step
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import gradients_of, over_lanes
 from attnsweep.workloads.engine.lane_state import LaneState, Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
@@ -148,9 +148,8 @@ and so large that the digits of the weights do not matter."""
 def vmapped_gradients(subject: Subject) -> State:
     """Computes the gradients (L, ...) by name as the `vmap` engine does."""
     leaves = {name: value.detach().requires_grad_() for name, value in subject.weights.items()}
-    loss = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
-    gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
-    return dict(zip(leaves, gradients, strict=True))
+    loss_L = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
+    return gradients_of("loss", loss_L, leaves)
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.construction import starting_state, tensors_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.engine_forms import without_dropout
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import gradients_of, over_lanes
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -62,11 +62,10 @@ class Subject:
         )
 
     def _gradients(self, module: nn.Module, batch: Batch) -> State:
-        parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        parameters: State = {name: value for name, value in module.named_parameters() if value.requires_grad}
         with without_dropout():
             loss = self.workload.loss(module, batch)
-        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True, allow_unused=True)
-        return dict(zip(parameters, gradients, strict=True))
+        return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
         """Returns the scale of the gradient's rounding errors: the gradient's norm plus that of its change.

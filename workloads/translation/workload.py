@@ -23,10 +23,9 @@ from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import evaluation_batch, parts_of, studied_corpus, training_batches
 from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
 from attnsweep.workloads.translation.identities import identities_of
-from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
+from attnsweep.workloads.translation.model import TranslationModel, write, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS
-from attnsweep.workloads.translation.writing import write
 
 SOLVED_SHARE = 0.05
 """A training is solved if its loss is above the achievable loss by less than this share of the information in the

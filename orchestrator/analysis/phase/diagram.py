@@ -17,7 +17,6 @@ from attnsweep.orchestrator.analysis.phase.surface import (
     Surface,
     TrialCounts,
     fit_surface,
-    pearson_residuals,
 )
 from attnsweep.orchestrator.analysis.rates.bins import check_parameter, is_logarithmic
 from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending, counts_by_trial
@@ -61,12 +60,6 @@ class PhaseDiagram(DrawnAnswer):
         Their 95% band is where the band of the probability contains 1/2. There are no lines if the surface fails the
         test of its residuals; `note` then begins with this failure."""
         return [] if self.surface is None else self.surface.contour()
-
-    def pearson_residuals(self) -> Floats:
-        """Returns each trial's Pearson residual, (T,): (k - n p) / sqrt(n p (1 - p)); empty without a model."""
-        if self.surface is None:
-            return np.empty(0)
-        return pearson_residuals(self.trials, self.surface.at(self.trials.x, self.trials.y)[0])
 
     def residuals(self) -> tuple[ResidualBin, ...]:
         """Compares observed with expected shares in cells of the plane; empty without a model."""

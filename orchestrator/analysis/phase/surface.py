@@ -103,12 +103,6 @@ class ResidualBin:
         return self.off > _OFF
 
 
-def pearson_residuals(trials: TrialCounts, probability: Floats) -> Floats:
-    """Returns the Pearson residual of each of T trials, (T,): (k - n p) / sqrt(n p (1 - p))."""
-    expected = trials.n * probability
-    return np.asarray((trials.k - expected) / np.sqrt(np.maximum(expected * (1 - probability), 1e-12)))
-
-
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
     """Compares observed with expected shares in cells of the plane that hold about equally many trials. `expected` (T,)
     has the expected share of each trial, `weight` (T,) its weight in trainings."""

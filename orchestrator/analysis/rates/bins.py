@@ -11,8 +11,7 @@ trials that have a value: at least 25, and at least
 
 With these powers the interval of a bin and the width of the bin shrink together, which is the best that averages over
 bins can do for a rate that changes smoothly (Stone 1982). The bins depend on the trials' parameters, never on how they
-ended, so intervals keep their coverage. Evenly drawn trials over five decades have finer bins than decades from 1,000
-trials on, and finer cells from 2,500 on. Halving ends where it separates no more trials, as on a grid, and at 64 bins,
+ended, so intervals keep their coverage. Halving ends where it separates no more trials, as on a grid, and at 64 bins,
 or 32 along each axis of a plane.
 
 Source: Stone 1982, The Annals of Statistics 10 (the rates of convergence).
@@ -315,10 +314,7 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
 
 
 def read_crossing(
-    connection: duckdb.DuckDBPyConnection,
-    specs: Sequence[Sweep],
-    names: Sequence[str],
-    binning: Binning = coarse_bins,
+    connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], binning: Binning = coarse_bins
 ) -> Crossing:
     """Groups the trials of a ledger by the bins of the given parameters; for rates, use `fine_bins` with one parameter
     and `cell_bins` with two. Raises a `UserError` for a parameter that the ledger has no column for."""

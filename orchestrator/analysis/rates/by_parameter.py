@@ -239,12 +239,7 @@ def binned_rates(
 
 
 def rates_in_bins(
-    parameter: str,
-    dimension: Varied,
-    counted: Sequence[CountedValue],
-    pool: Pooling,
-    binning: Binning,
-    where: str = "",
+    parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
     """Computes rates in the bins of one parameter from the parameter's value and `(n, k)` of each trial. `where` is the
     condition that selected the trials."""

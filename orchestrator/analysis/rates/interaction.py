@@ -234,16 +234,12 @@ def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Se
 def _interaction(
     crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep], ending: Ending
 ) -> Interaction:
-    (first, second), bins = crossing.names, crossing.bins
-    test = _test(crossing, counts, specs)
-    return Interaction((first, second), ending, (bins[0], bins[1]), cell_rates(crossing, counts, specs), test)
-
-
-def _test(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> InteractionTest:
     places = {trial: place for place, group in crossing.cells().items() for trial in group.trials}
     rows = [(*counts[trial], *places[trial]) for trial in sorted(places.keys() & counts.keys())]
-    if not rows:
-        return InteractionTest(0.0, 0, None, "no training to count")
-    n, k, first, second = np.array(rows).T
-    weight = weights_of_trials(n.astype(np.float64), *specs)
-    return interaction_test(weight, k / n * weight, first, second, np.arange(len(n)))
+    test = InteractionTest(0.0, 0, None, "no training to count")
+    if rows:
+        n, k, in_first, in_second = np.array(rows).T
+        weight = weights_of_trials(n.astype(np.float64), *specs)
+        test = interaction_test(weight, k / n * weight, in_first, in_second, np.arange(len(n)))
+    (first, second), bins = crossing.names, crossing.bins
+    return Interaction((first, second), ending, (bins[0], bins[1]), cell_rates(crossing, counts, specs), test)

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import duckdb
+import typer
 from rich.filesize import decimal
 from rich.table import Column, Table
 
 from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
+from attnsweep.orchestrator.cli.answers import say_passed_over
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
@@ -46,7 +47,7 @@ class Listed:
     n_bytes: int
     created_at: str
     note: str = ""
-    tags: Mapping[str, str] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
@@ -62,15 +63,13 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
         rows = sorted(
             (_listed(*found) for place in places for found in sweeps_below(place_of(place), passed_over.append)),
-            key=_newest_first,
+            key=lambda row: (row.created_at, row.place),
             reverse=True,
         )
-    if passed_over:
-        first = passed_over[0]
-        more = f", nor {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
-        stderr.print(f"not looked into: {first.filename} ({first.strerror}){more}")
+    say_passed_over(passed_over)
     if as_json:
-        print(json.dumps([_plain(row) for row in rows], allow_nan=False))  # noqa: T201  # JSON is the command's result.
+        rates = ({"stuck": row.stuck.as_json(), "solved": row.solved.as_json()} for row in rows)
+        typer.echo(json.dumps([asdict(row) | each for row, each in zip(rows, rates, strict=True)], allow_nan=False))
         return
     table = Table(
         Column("sweep", overflow="fold"),
@@ -84,10 +83,10 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         header_style="bold",
     )
     for row in rows:
-        remembered = [f"{name}={value}" for name, value in (row.tags or {}).items()] + [row.note] * bool(row.note)
-        rates = (share_label(row.stuck), share_label(row.solved))
+        remembered = [f"{name}={value}" for name, value in row.tags.items()] + [row.note] * bool(row.note)
+        shares = (share_label(row.stuck), share_label(row.solved))
         size = decimal(row.n_bytes)
-        table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *rates, size, "; ".join(remembered))
+        table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *shares, size, "; ".join(remembered))
     console = PlainConsole()
     # The table may be wider than the terminal, because users cannot copy a path that is split over several lines.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
@@ -97,7 +96,9 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
 def _listed(place: Place, n_bytes: int) -> Listed:
     try:
         directory = SweepDirectory.open(place)
-        state = _state(directory)
+        progress = None if directory.finished else progress_of(directory.homes)
+        is_running = progress is not None and progress.is_running(datetime.now(UTC))
+        state = "finished" if directory.finished else "running" if is_running else "not finished"
     except UserError as error:
         return Listed(str(place), f"damaged: {error.given}", 0, _NOT_MEASURED, _NOT_MEASURED, n_bytes, "")
     try:
@@ -107,24 +108,9 @@ def _listed(place: Place, n_bytes: int) -> Listed:
         if place.has_folder("trainings") and place.names("trainings"):
             state = f"damaged: {error.given}"
     created = str(directory.provenance.get("created_at", ""))
-    return Listed(str(place), state, n_trainings, stuck, solved, n_bytes, created, directory.note, directory.tags)
-
-
-def _state(directory: SweepDirectory) -> str:
-    if directory.finished:
-        return "finished"
-    progress = progress_of(directory.homes)
-    return "running" if progress is not None and progress.is_running(datetime.now(UTC)) else "not finished"
+    return Listed(str(place), state, n_trainings, stuck, solved, n_bytes, created, directory.note, dict(directory.tags))
 
 
 def _rates(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[int, Rate, Rate]:
     ((n_trainings,),) = connection.execute("select count(*) from trainings").fetchall()
     return n_trainings, stuck_rate(connection, directory.spec), solved_rate(connection, directory.spec)
-
-
-def _newest_first(row: Listed) -> tuple[str, str]:
-    return row.created_at, row.place
-
-
-def _plain(row: Listed) -> dict[str, Any]:
-    return asdict(row) | {"stuck": row.stuck.as_json(), "solved": row.solved.as_json(), "tags": dict(row.tags or {})}

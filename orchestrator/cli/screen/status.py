@@ -51,7 +51,6 @@ class _Counts:
 
     Attributes:
         outcomes: The number of trainings by outcome.
-        stuck: The stuck rate.
         slow: How many stuck trainings more steps would free; `None` without predictions.
         n_trials: The number of trials with trainings.
         last: When the last training finished.
@@ -64,7 +63,7 @@ class _Counts:
     slow: StuckOrSlow | None
     n_trials: int
     last: datetime | None
-    speed: "_Speed | None"
+    speed: _Speed | None
     failure: str | None
 
 
@@ -115,8 +114,9 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     of_trials = "" if progress else f" of {spec.trials}"
     yield f"trials      {drawn}{counts.n_trials}{of_trials} with trainings in the ledger"
     most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(counts.outcomes.values())
+    last = "-" if counts.last is None else f"{counts.last:%Y-%m-%d %H:%M:%S} UTC"
     planned = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
-    yield f"trainings   {n_trainings} {planned} in the ledger, the last at {_utc(counts.last)}"
+    yield f"trainings   {n_trainings} {planned} in the ledger, the last at {last}"
     if directory.finished and isinstance(spec.replicates, int) and n_trainings < most:
         reason = f"refused by the workload, or lost: attnsweep audit {as_argument(directory.place)}"
         yield f"missing     {most - n_trainings}, {reason}"
@@ -164,10 +164,6 @@ def _packs(packs: Sequence[PackUnderWay]) -> Iterator[str]:
         yield f"  {pack.pack:16} {pack.in_words()}"
     if len(packs) > _SHOWN_PACKS:
         yield f"  and {len(packs) - _SHOWN_PACKS} more packs"
-
-
-def _utc(time: datetime | None) -> str:
-    return "-" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:

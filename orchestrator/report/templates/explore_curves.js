@@ -52,7 +52,7 @@ function makeCurves(view) {
   const groups = sweep.curves.map((group) => ({
     ...group,
     colour: sweep.outcomes.find((each) => each.name === group.outcome)?.colour,
-    singles: [...sweep.samples.values()].filter((each) => each.by_lot && each.curve.length && each.outcome === group.outcome && each.motion === group.motion),
+    singles: [...sweep.samples.values()].filter((each) => each.is_by_lot && each.curve.length && each.outcome === group.outcome && each.motion === group.motion),
   })).filter((group) => group.singles.some((each) => each.curve.length > 1)); // a ledger may hold the last probe alone
   const common = groups.filter((group) => group.outcome !== "diverged");
   const shared = { steps: common.length ? scaleSteps(common.flatMap(stepsOf)) : null, losses: sharedLosses(sweep) };

@@ -21,8 +21,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.tools.doctor.nodes import Finding, check_nodes, nodes_of_cluster, this_machine
-from attnsweep.orchestrator.tracking.database_uri import database_of
-from attnsweep.orchestrator.tracking.store import in_one_line, open_client, tracking_uri
+from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
@@ -41,21 +40,20 @@ def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
     yield check_versions()
     yield check_token(address)
     driver = Environment.current(load_workload("category_pairs"))
-    yield from check_nodes([this_machine()], driver) if address is None else _cluster_findings(address, driver)
+    if address is None:
+        yield from check_nodes([this_machine()], driver)
+    else:
+        from attnsweep.orchestrator.training.cluster import connection
+        from attnsweep.orchestrator.training.resources import cluster_address
+
+        try:
+            with connection(cluster_address(address)):
+                yield from check_nodes(nodes_of_cluster(), driver)
+        except UserError as mistake:
+            yield Finding("cluster", f"{mistake.given} is not {mistake.expected}", mistake.fix)
     yield check_mlflow()
     if directory is not None:
         yield check_directory(directory)
-
-
-def _cluster_findings(address: str, driver: Environment) -> Iterator[Finding]:
-    from attnsweep.orchestrator.training.cluster import connection
-    from attnsweep.orchestrator.training.resources import cluster_address
-
-    try:
-        with connection(cluster_address(address)):
-            yield from check_nodes(nodes_of_cluster(), driver)
-    except UserError as mistake:
-        yield Finding("cluster", f"{mistake.given} is not {mistake.expected}", mistake.fix)
 
 
 def check_versions() -> Finding:

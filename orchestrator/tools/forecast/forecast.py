@@ -163,7 +163,6 @@ def forecast(
     """Forecasts a sweep, and stores the price, which is compared with the cost of the run that follows.
 
     Args:
-        spec: The sweep.
         code: The user's code that replaces the file that the spec names.
         n_seeds: The number of seeds of the pilots, for each value of init_sigma.
         console: Prints a hint if compiled blocks would be faster but cannot be compiled.

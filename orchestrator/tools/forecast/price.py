@@ -92,7 +92,6 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
 
     Args:
-        spec, workload: The sweep and its workload.
         engine: The engine that would take the sweep's steps.
         seconds: CPU time after which no further shape is begun; the most frequent one is always measured.
 
@@ -135,7 +134,6 @@ def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
     """Estimates the seconds of all trainings of one shape, divided into packs as one trainer would.
 
     Args:
-        n_trainings: The number of trainings.
         seconds: The seconds of a pack by pack size, for one or two sizes. Interpolation and extrapolation are linear.
     """
     (smallest, at_smallest), *_, (largest, at_largest) = [*sorted(seconds.items()), *sorted(seconds.items())]

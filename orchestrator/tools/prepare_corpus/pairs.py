@@ -20,7 +20,6 @@ from attnsweep.orchestrator.tools.prepare_corpus.raw_text import read_pairs
 from attnsweep.orchestrator.tools.prepare_corpus.rows import (
     PreparationSettings,
     Prepared,
-    UsableRows,
     check_out,
     in_words,
     rows_table,
@@ -51,8 +50,6 @@ def prepare_pairs(
 
     Args:
         file, source, target: As in `read_pairs`.
-        out: The corpus to write.
-        settings: The settings of the preparation.
 
     Raises:
         UserError: If the file cannot be used, or the corpus cannot be written. Nothing has been written then.
@@ -81,12 +78,15 @@ def prepare_pairs(
     }
     words = {"source": corpus.source.words, "target": corpus.target.words}
     further = {"origin": origin, "settings": settings_of_pairs, "report": report}
+    grid = rows_table(usable)
+    for part, count in n_pairs.items():
+        grid.add_row(f"  {part}", f"{count:,}")
     write(CORPUS_FILE.table([side.numbers for side in sides], part_N, words, corpus.digest, further), out)
     return Prepared(
         out=out,
         digest=corpus.digest,
         facts={"origin": origin, "settings": settings_of_pairs, **report},
-        tables=(_parts_table(usable, n_pairs), _sides_table(report, raw.names)),
+        tables=(grid, _sides_table(report, raw.names)),
         next_command=f"attnsweep run head_roles --set corpus={shlex.quote(str(out))}",
     )
 
@@ -137,13 +137,6 @@ def _with_vocabulary(
 
 def _by_side(numbers: list[Any]) -> dict[str, Any]:
     return dict(zip(("source", "target"), numbers, strict=True))
-
-
-def _parts_table(usable: UsableRows, n_pairs: Mapping[str, int]) -> Table:
-    grid = rows_table(usable)
-    for part, count in n_pairs.items():
-        grid.add_row(f"  {part}", f"{count:,}")
-    return grid
 
 
 def _sides_table(report: Mapping[str, Any], names: tuple[str, ...]) -> Table:

@@ -123,8 +123,6 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
     """Decodes the columns of a file, splits the texts into words, and leaves out the rows that cannot be used.
 
     Args:
-        raw: The columns.
-        settings: The settings of the preparation.
         empty: The name of the reason that a text of the row has no words.
         expected, fix: What the error says that was expected, and how to mend it.
 

@@ -28,8 +28,6 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: Preparatio
 
     Args:
         file, column: As in `read_rows`.
-        out: The file to write.
-        settings: The settings of the preparation.
 
     Raises:
         UserError: If the file cannot be used, or the text cannot be written. Nothing has been written then.

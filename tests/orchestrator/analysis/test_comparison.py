@@ -2,16 +2,17 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner, Result
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.difference import RateDifference, difference_label, mcnemar, paired_differences
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
+from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
 from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
@@ -45,11 +46,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return a, b
 
 
-def _run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "compare", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)], catch_exceptions=False)
+
+
+def _paired(before: NDArray[np.bool_], after: NDArray[np.bool_], cluster: NDArray[np.int64]) -> RateDifference:
+    (found,) = paired_differences(before[None], after[None], cluster, np.ones(len(cluster)), pooled_rate)
+    return found
 
 
 @pytest.mark.slow
@@ -71,9 +74,7 @@ def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tupl
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_the_rate_of_one_outcome(
-    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_rate_of_one_outcome(pair: tuple[Path, Path]) -> None:
     found, of_solved = (compare(*pair, by="init_sigma", outcome=outcome) for outcome in ("degenerate_zero", "solved"))
     assert found.rate == found.outcomes["degenerate_zero"] != found.stuck
     assert of_solved.rate == of_solved.outcomes["solved"] != of_solved.stuck
@@ -81,26 +82,23 @@ def test_the_rate_of_one_outcome(
     assert of_solved.sentence().startswith("share of solved changed by -0.")
     # None of it occurs in A.
     assert compare(*pair, outcome="degenerate_zero", by="init_sigma").by_test == found.by_test
-    arguments = [*map(str, pair), "--outcome", "marginal", "--json", "--at-most"]
-    assert _run([*arguments, "0"], monkeypatch) == 0
-    assert json.loads(capsys.readouterr().out)["rate_of"] == {"outcome": "marginal", "detail": None}
-    assert _run([*map(str, pair), "--outcome", "solved", "--at-most", "0"], monkeypatch) == EXIT_CHANGED
+    done = _run(*pair, "--outcome", "marginal", "--json", "--at-most", 0)
+    assert (done.exit_code, json.loads(done.stdout)["rate_of"]) == (0, {"outcome": "marginal", "detail": None})
+    assert _run(*pair, "--outcome", "solved", "--at-most", 0).exit_code == EXIT_CHANGED
     with pytest.raises(UserError, match=r"outcome: got 'solvd', .*; did you mean solved\?"):
         compare(*pair, outcome="solvd")
 
 
 @pytest.mark.slow
-def test_the_rate_of_a_detail_that_only_one_sweep_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_rate_of_a_detail_that_only_one_sweep_has(tmp_path: Path) -> None:
     mean = {"outcome_detail": "mean"}
     a = _write(tmp_path / "a", _trial(0, ["solved", "marginal"]), _trial(1, ["solved"]))
     b = _write(tmp_path / "b", _trial(0, ["marginal", "marginal"], **mean), _trial(1, ["solved"]))
     found = compare(a, b, outcome="marginal", detail="mean")
     assert (found.rate.before.k, found.rate.after.k, found.outcomes["marginal"].before.k) == (0, 2, 1)
     assert found.sentence().startswith("share of marginal (mean) changed by +0.67")
-    assert _run([str(a), str(b), "--outcome", "marginal", "--detail", "mean"], monkeypatch) == 0
-    assert "marginal (mean)" in capsys.readouterr().err
+    done = _run(a, b, "--outcome", "marginal", "--detail", "mean")
+    assert (done.exit_code, "marginal (mean)" in done.stderr) == (0, True)
     with pytest.raises(UserError, match="detail: got 'meen'"):
         compare(a, b, outcome="marginal", detail="meen")
 
@@ -131,17 +129,6 @@ def test_cells_of_two_parameters_and_whether_the_change_differs_between_them(tmp
     assert compare(*sweeps).by_test is None
     with pytest.raises(UserError, match=r"--by: got 'init_sigm', .*; did you mean init_sigma\?"):
         compare(*sweeps, by="n_categories,init_sigm")
-
-
-@pytest.mark.slow
-def test_the_command_line_takes_two_parameters(
-    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _run([*map(str, pair), "--by", "init_sigma,learning_rate", "--json"], monkeypatch) == 0
-    printed = capsys.readouterr()
-    assert "init_sigma ×" in printed.err
-    assert "Does the change, as a factor of the odds, differ between these groups? " in printed.err
-    assert json.loads(printed.out)["by"] == "init_sigma,learning_rate"
 
 
 @pytest.mark.slow
@@ -196,31 +183,20 @@ def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path
 def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(6, 0) == pytest.approx(2 / 64)
-    before, after = np.array([[1, 1, 0, 0, 0, 0, 0]], bool), np.array([[0, 1, 1, 1, 1, 1, 1]], bool)
-    (found,) = paired_differences(before, after, np.arange(7), np.ones(7), pooled_rate)
+    found = _paired(np.array([1, 1, 0, 0, 0, 0, 0], bool), np.array([0, 1, 1, 1, 1, 1, 1], bool), np.arange(7))
     assert found.p == pytest.approx(mcnemar(5, 1))
     assert found.value == pytest.approx(4 / 7)
 
 
 def test_replicates_that_change_together_count_once_per_trial() -> None:
-    rng = np.random.default_rng(0)
-    change = rng.random(40) < 0.4
-    once, often = (
-        paired_differences(
-            np.zeros((1, 40 * n), bool),
-            np.repeat(change, n)[None],
-            np.repeat(np.arange(40), n),
-            np.ones(40 * n),
-            pooled_rate,
-        )[0]
-        for n in (1, 8)
-    )
+    change = np.random.default_rng(0).random(40) < 0.4
+    once, often = (_paired(np.zeros(40 * n, bool), np.repeat(change, n), np.repeat(np.arange(40), n)) for n in (1, 8))
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
 def test_no_change_at_all_is_no_certainty() -> None:
-    nothing = np.zeros((1, 80), bool)
-    (found,) = paired_differences(nothing, nothing, np.repeat(np.arange(10), 8), np.ones(80), pooled_rate)
+    nothing = np.zeros(80, bool)
+    found = _paired(nothing, nothing, np.repeat(np.arange(10), 8))
     high = present(binomial_rate(0, 10).high)
     assert (found.low, found.high) == pytest.approx((-high, high))
 
@@ -240,21 +216,21 @@ def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_and_exits_by_the_limit(
-    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = [str(each) for each in pair]
-    assert _run(names, monkeypatch) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "stuck rate changed by +0." in told.err.splitlines()[-1]
-    assert "differ in layer_norm_eps 1e-05 -> 0.001" in told.err
-    assert "degenerate_zero" in told.err
-    assert _run([*names, "--json", "--by", "init_sigma", "--at-most", "0"], monkeypatch) == 4
-    content = json.loads(capsys.readouterr().out)
-    assert (content["paired"], content["n_pairs"], len(content["groups"])) == (True, 96, 4)
+def test_the_command_prints_and_exits_by_the_limit(pair: tuple[Path, Path]) -> None:
+    done = _run(*pair)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "stuck rate changed by +0." in done.stderr.splitlines()[-1]
+    assert "differ in layer_norm_eps 1e-05 -> 0.001" in done.stderr
+    assert "degenerate_zero" in done.stderr
+    done = _run(*pair, "--json", "--by", "init_sigma", "--at-most", 0)
+    content = json.loads(done.stdout)
+    assert (done.exit_code, content["paired"], content["n_pairs"], len(content["groups"])) == (4, True, 96, 4)
     assert content["difference_is_shown"] is True
-    assert _run([*names, "--at-most", "0.9"], monkeypatch) == 0
+    assert _run(*pair, "--at-most", 0.9).exit_code == 0
+    done = _run(*pair, "--by", "init_sigma,learning_rate", "--json")
+    assert "init_sigma ×" in done.stderr
+    assert "Does the change, as a factor of the odds, differ between these groups? " in done.stderr
+    assert json.loads(done.stdout)["by"] == "init_sigma,learning_rate"
 
 
 @pytest.mark.slow

@@ -17,11 +17,12 @@ from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
-from attnsweep.search_spaces import Categorical, Float, Sequential
+from attnsweep.search_spaces import Categorical, Float, Sequential, Sweep
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.user_code import UserCode
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 
+Sources = tuple[SweepDirectory, SweepDirectory]
 ENDS = (["solved"] * 4, ["marginal", "solved", "marginal", "failed"], ["marginal"] * 4)
 
 
@@ -36,8 +37,15 @@ def finished(path: Path, sigmas: list[float], **changes: Any) -> SweepDirectory:
     return directory
 
 
+def empty(path: Path, spec: Sweep, **given: Any) -> SweepDirectory:
+    directory = SweepDirectory.create(path, spec, {}, **given)
+    directory.place.make_folders(["trainings"])
+    directory.record_run(finished=True, seconds=1.0)
+    return directory
+
+
 @pytest.fixture
-def sources(tmp_path: Path) -> tuple[SweepDirectory, SweepDirectory]:
+def sources(tmp_path: Path) -> Sources:
     wide = finished(tmp_path / "wide", [1e-3, 1e-2, 0.1, 1.0])
     narrow = finished(tmp_path / "narrow", [0.02, 0.03], space={"init_sigma": Float(0.02, 0.03), "n_steps": 8})
     return wide, narrow
@@ -45,9 +53,7 @@ def sources(tmp_path: Path) -> tuple[SweepDirectory, SweepDirectory]:
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_answers_are_those_of_the_sweeps_opened_together(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_answers_are_those_of_the_sweeps_opened_together(sources: Sources, tmp_path: Path) -> None:
     places = [each.place for each in sources]
     merged = merge_sweeps(tmp_path / "all", places)
     together, alone = open_sweep(*places), open_sweep(tmp_path / "all")
@@ -68,7 +74,7 @@ def test_answers_are_those_of_the_sweeps_opened_together(
 
 
 @pytest.mark.slow
-def test_provenance_is_kept_and_audited(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+def test_provenance_is_kept_and_audited(sources: Sources, tmp_path: Path) -> None:
     directory = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     for source, kept in zip(sources, SweepDirectory.open(tmp_path / "all").sources, strict=True):
         assert (kept.sweep, kept.place) == (source.sweep, source.place.full_name)
@@ -86,9 +92,7 @@ def test_provenance_is_kept_and_audited(sources: tuple[SweepDirectory, SweepDire
 
 
 @pytest.mark.slow
-def test_rows_that_are_missing_or_strange_are_found(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_rows_that_are_missing_or_strange_are_found(sources: Sources, tmp_path: Path) -> None:
     directory = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     record = json.loads((tmp_path / "all" / "sweep.json").read_text())
     del record["sha256"]
@@ -101,7 +105,7 @@ def test_rows_that_are_missing_or_strange_are_found(
 
 
 @pytest.mark.slow
-def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+def test_nothing_is_trained_in_it(sources: Sources, tmp_path: Path) -> None:
     merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
     says = r"got 'a merge of 2 sweeps for analysis'.*give one of the merged sweeps: .*wide"
     for words in (["resume"], ["replay", "0/0"], ["why", "0/0"], ["heads", "0/0"]):
@@ -112,7 +116,7 @@ def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory]
 
 
 @pytest.mark.slow
-def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
+def test_the_command_merges_and_status_tells(sources: Sources, tmp_path: Path) -> None:
     words = ["merge", str(tmp_path / "all"), *(str(each.place) for each in sources)]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.stdout == f"{tmp_path}/all: 24 trainings of 2 sweeps\n"
@@ -132,31 +136,19 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
     ],
 )
 def test_sweeps_that_are_not_one_are_refused(
-    change: dict[str, Any], says: str, sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+    change: dict[str, Any], says: str, sources: Sources, tmp_path: Path
 ) -> None:
-    other = SweepDirectory.create(tmp_path / "other", small_sweep("other", **change), {})
-    other.place.make_folders(["trainings"])
-    other.record_run(finished=True, seconds=1.0)
+    other = empty(tmp_path / "other", small_sweep("other", **change))
     with pytest.raises(UserError, match=says):
         merge_sweeps(tmp_path / "all", [sources[0].place, other.place])
     assert not (tmp_path / "all").exists()
 
 
-def test_a_merge_goes_to_a_new_place_outside_its_sources(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_a_merge_goes_to_a_new_place_outside_its_sources(sources: Sources, tmp_path: Path) -> None:
     places = [each.place for each in sources]
-    with pytest.raises(
-        UserError,
-        match=r"^OUT: got '.*wide', expected a directory that contains no sweep yet; choose another"
-        r" directory$",
-    ):
+    with pytest.raises(UserError, match=r"^OUT: got '.*wide', expected a directory that contains no sweep yet; choose"):
         merge_sweeps(tmp_path / "wide", places)
-    with pytest.raises(
-        UserError,
-        match=r"^OUT: got '.*wide/all', expected a directory outside the sweep .*wide; name another"
-        r" directory as OUT$",
-    ):
+    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a directory outside the sweep .*wide; name"):
         merge_sweeps(tmp_path / "wide" / "all", places)
     assert not (tmp_path / "wide" / "all").exists()
 
@@ -165,19 +157,14 @@ def test_sweeps_of_other_code_are_refused(tmp_path: Path) -> None:
     places = []
     for name, text in (("one", "RATE = 1"), ("two", "RATE = 2")):
         code = UserCode(str(tmp_path), "mine.py", {"mine.py": text})
-        directory = SweepDirectory.create(tmp_path / name, small_sweep(name), {}, code=code)
-        directory.place.make_folders(["trainings"])
-        directory.record_run(finished=True, seconds=1.0)
-        places.append(directory.place)
+        places.append(empty(tmp_path / name, small_sweep(name), code=code).place)
     with pytest.raises(UserError, match=r"code files that differ from those of the sweep .*one: mine\.py"):
         merge_sweeps(tmp_path / "all", places)
     assert not (tmp_path / "all").exists()
 
 
 @pytest.mark.slow
-def test_unfinished_and_merged_sweeps_are_refused(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_unfinished_and_merged_sweeps_are_refused(sources: Sources, tmp_path: Path) -> None:
     first, second = (each.place for each in sources)
     merged = merge_sweeps(tmp_path / "all", [first, second])
     other = finished(tmp_path / "other", [0.5])
@@ -197,9 +184,7 @@ def test_unfinished_and_merged_sweeps_are_refused(
     assert not (tmp_path / "more").exists()
 
 
-def test_trials_that_would_have_the_number_of_others_are_refused(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_trials_that_would_have_the_number_of_others_are_refused(sources: Sources, tmp_path: Path) -> None:
     large = sweep_on_disk(
         tmp_path / "large",
         small_sweep("large", trials=TRIALS_APART + 1),
@@ -223,9 +208,7 @@ def test_trials_that_would_have_the_number_of_others_are_refused(
     assert open_sweep(large.place).sql("from trials").num_rows == 2
 
 
-def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(sources: Sources, tmp_path: Path) -> None:
     places = [each.place for each in sources]
     directory = merge_sweeps(tmp_path / "all", places)
     rows = open_sweep(tmp_path / "all").trainings().to_pylist()
@@ -241,17 +224,11 @@ def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(
     assert audit(tmp_path / "all").problems == []
 
 
-def test_a_sweep_with_trainings_that_are_there_twice_is_not_merged(
-    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
-) -> None:
+def test_a_sweep_with_trainings_that_are_there_twice_is_not_merged(sources: Sources, tmp_path: Path) -> None:
     wide, narrow = sources
     again = trial_rows(0, ENDS[0], sweep=wide.sweep, param_init_sigma=1e-3, param_learning_rate=0.01)
     with open_writer(wide) as writer:
         commit(writer, again)
-    with pytest.raises(
-        UserError,
-        match=rf"{wide.place}/trainings: got '4 trainings that are recorded in more than one"
-        r" file'",
-    ):
+    with pytest.raises(UserError, match=rf"{wide.place}/trainings: got '4 trainings that are recorded in more than"):
         merge_sweeps(tmp_path / "all", [wide.place, narrow.place])
     assert not (tmp_path / "all").exists()

@@ -19,20 +19,11 @@ from attnsweep.orchestrator.analysis.role_emergence import _SCORES
 from attnsweep.orchestrator.analysis.role_results import RoleRate, emergence_figure, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import schemas_of
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.report import add_report
-from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
-from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.search_spaces import Categorical, Sequential, Sweep
-from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 from tests.orchestrator import head_rows as made_up
@@ -199,6 +190,7 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     heads = made_up.head_rows(rows[0], timelines)
     measured = sweep_with_heads(tmp_path / "some", SPEC, [rows], heads, measured=["rare_token"])
     assert list(_rates(measured)) == [(0, "rare_token"), (0, "mixed"), (1, "rare_token"), (1, "mixed")]
+    assert "| mixed | encoder_self | " in _results(measured).markdown()
     bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
     assert {cell: each.rate.k for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
     assert {*_SCORES, NO_ROLE} == set(ROLES)
@@ -215,37 +207,6 @@ def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
         found = _results(directory)
         assert found.roles is found.as_json()["roles"] is None
         assert "role" not in found.markdown()
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_path: Path) -> None:
-    workload = CategoryPairs()
-    parameters = defaults(
-        workload, variant="combined", n_categories=3, n_positions=4, expectation="fixed_sample", n_steps=8
-    )
-    tasks = [Task(trial, 0, Training(parameters, trial)) for trial in range(3)]
-    pack = Pack(workload, [task.training for task in tasks])
-    result, context = pack.train_to_end(), PackContext("s", "p")
-    directory = SweepDirectory.create(tmp_path / "s", small_sweep("s", trials=3, replicates=1), {})
-    rows = present(head_rows(workload, tasks, result))
-    flipped = rows.set_column(
-        rows.column_names.index("role"),
-        "role",
-        [np.where(np.array(rows["trial"]) == 0, "solution_2", np.array(rows["role"].to_pylist())).tolist()],
-    )
-    with LedgerWriter(directory.place, schemas_of(workload), "sha") as writer:
-        verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
-        table = trained_rows(workload, tasks, result, verdicts, [None] * 3, context)
-        writer.commit("p", table, curve_rows(workload, tasks, result), flipped.cast(rows.schema))
-    found = _results(directory)
-    roles = present(found.roles)
-    assert all(each.layer == 0 and (each.role == "mixed" or "solution" in each.role) for each in roles.rates)
-    [second] = [each for each in roles.as_json() if each["role"] == "solution_2"]
-    assert (second["n"], second["layer_name"], second["median_step"]) == (3, "0", 0.0)
-    assert second["k"] >= 1
-    assert "| solution_2 | 0 | " in found.markdown()
-    assert "| init_sigma | trials | solution_2, 0 |" in found.markdown()
 
 
 @pytest.fixture

@@ -185,15 +185,9 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     },
     "another value told": (_journal(_told(2), values=[0.75]), [f"{_TOLD}2 (0.75, not 0.0); restore the study"]),
     "the last trial not told": (_journal(_told(8)), [_NOT_TOLD.format(8)]),
-    "a refused trial not told": (
-        _journal(_told(4), state=TrialState.RUNNING.value),
-        [_NOT_TOLD.format("4 (refused)")],
-    ),
+    "a refused trial not told": (_journal(_told(4), state=TrialState.RUNNING.value), [_NOT_TOLD.format("4 (refused)")]),
     "a trial half drawn": (undrawn(3, "init_sigma"), [_HALF_DRAWN.format("init_sigma")]),
-    "a trial without what another parameter depends on": (
-        undrawn(3, "optimizer"),
-        [_HALF_DRAWN.format("optimizer")],
-    ),
+    "a trial without what another parameter depends on": (undrawn(3, "optimizer"), [_HALF_DRAWN.format("optimizer")]),
     "a trial half drawn and not trained": (
         _asked_and_half_drawn,
         [

@@ -1,14 +1,170 @@
-"""`attnsweep specs`, `attnsweep workloads`, and what is said of a name that does not exist."""
+"""Commands that list: sweeps below a folder, shipped sweeps, workloads, pages; and names that do not exist."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from attnsweep import Sweep
 from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.cli.ending import telling_faults
+from attnsweep.orchestrator.cli.pages import docs, page_names
+from attnsweep.orchestrator.cli.screen.listing import print_list
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
+from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.trained_sweep import trained_sweep
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A folder with one sweep that has no rows yet."""
+    annotation = Annotation("tries epsilon", {"paper": "figure-4"})
+    SweepDirectory.create(tmp_path / "sweeps" / "deep" / "begun", small_sweep("small"), {}, annotation=annotation)
+    return tmp_path / "sweeps"
+
+
+def listed(*places: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    print_list([str(place) for place in places], as_json=True)
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_sweep_is_found_below_a_folder(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = listed(begun, capsys=capsys)
+    place = begun / "deep" / "begun"
+    assert (one["place"], one["state"], one["n_trainings"]) == (str(place), "not finished", 0)
+    assert (one["note"], one["tags"]) == ("tries epsilon", {"paper": "figure-4"})
+    assert one["n_bytes"] == sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    assert listed(place, capsys=capsys) == [one]
+
+
+@pytest.mark.slow
+def test_the_rates_are_those_of_the_ledger(
+    begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    directory = trained_sweep(begun / "trained", small_sweep("small"))
+    trained, _ = listed(begun, capsys=capsys)  # The newest first.
+    stuck = Ledger(directory.place).trainings(columns=["stuck"])["stuck"].to_pylist()
+    assert (trained["state"], trained["n_trainings"]) == ("finished", len(stuck))
+    assert trained["stuck"]["share"] == pytest.approx(sum(stuck) / len(stuck))  # type: ignore[index]
+    print_list([str(begun)], as_json=False)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "not finished 0 - -" in text
+    assert "paper=figure-4; tries epsilon" in text
+
+
+def test_a_damaged_sweep_is_listed_with_the_reason(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (begun / "deep" / "begun" / "sweep.json").write_text("{")
+    (one,) = listed(begun, capsys=capsys)
+    assert str(one["state"]).startswith("damaged: ")
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_rows_are_damaged_is_listed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained_sweep(tmp_path / "trained", small_sweep("small"))
+    [rows] = (tmp_path / "trained" / "trainings").iterdir()
+    rows.write_bytes(rows.read_bytes()[:500])
+    (one,) = listed(tmp_path, capsys=capsys)
+    assert str(one["state"]).startswith("damaged: ")
+
+
+def test_the_copy_of_a_record_in_mlflow_is_no_sweep(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = begun / "mlflow-artifacts" / "1" / ("0" * 31 + "f") / "artifacts"
+    copy.mkdir(parents=True)
+    shutil.copy(begun / "deep" / "begun" / "sweep.json", copy)
+    assert [one["place"] for one in listed(begun, capsys=capsys)] == [str(begun / "deep" / "begun")]
+
+
+def test_a_path_is_never_cut(begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    print_list([str(begun)], as_json=False)
+    assert f"{begun}/deep/begun " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["none", "file"])
+def test_what_is_no_folder_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="expected a folder that contains sweeps"):
+        print_list([str(tmp_path / name)], as_json=False)
+
+
+def test_a_folder_without_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    print_list([str(tmp_path)], as_json=False)
+    assert capsys.readouterr().out == "no sweep there\n"
+
+
+@pytest.mark.parametrize("text", ["paper", "a=1", "mlflow.user=me", "attnsweep.kind=sweep", "a b=1", "=1"])
+def test_a_tag_that_cannot_be(text: str) -> None:
+    with pytest.raises(UserError, match="--tag"):
+        Annotation(tags=parse_tags(["a=0", text]))
+
+
+def test_a_note_that_is_too_long() -> None:
+    with pytest.raises(UserError, match=r"--note: .*expected a text of at most 5000 characters"):
+        Annotation("x" * 5001)
+
+
+def test_a_record_without_remarks_is_as_before(tmp_path: Path) -> None:
+    SweepDirectory.create(tmp_path / "s", Sweep(name="s", workload="category_pairs", space={}, trials=1), {})
+    assert not {"note", "tags"} & json.loads((tmp_path / "s" / "sweep.json").read_text()).keys()
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
+    spec, told = tmp_path / "sweep.yaml", tmp_path / "told.json"
+    spec.write_text(small_sweep("small").to_yaml())
+    arguments = ["run", str(spec), "--local", "--dir", str(tmp_path / "s"), "--note", "a", "--tag", "b=c=d", "--json"]
+    done = CliRunner().invoke(app, [*arguments, "--no-report", "--on-finish", f"cat > {told}; exit 1"])
+    assert done.exit_code == 0
+    assert json.loads(told.read_text()) == json.loads(done.stdout.splitlines()[-1])
+    assert "ended with exit code 1" in done.stderr
+    found = SweepDirectory.open(tmp_path / "s")
+    assert (found.note, dict(found.tags)) == ("a", {"b": "c=d"})
+
+
+def test_a_fault_is_told_and_still_raised(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    with pytest.raises(SweepError), telling_faults(f"cat > {told}"):
+        raise SweepError("the disk is full", "sweeps/a")
+    assert json.loads(told.read_text()) == {"directory": "sweeps/a", "error": "the disk is full"}
+
+
+def test_folders_that_cannot_be_read_are_passed_over_and_said(
+    begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_others = [begun / "of another", begun / "of a third"]
+    for each in of_others:
+        each.mkdir()
+    entries = os.scandir
+
+    def refused(path: str) -> object:
+        if Path(path) in of_others:
+            raise PermissionError(13, "Permission denied", str(path))
+        return entries(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    print_list([str(begun)], as_json=True)
+    said = capsys.readouterr()
+    assert [one["place"] for one in json.loads(said.out)] == [str(begun / "deep" / "begun")]
+    assert re.fullmatch(rf"not looked into: {begun}/of (another|a third) \(Permission denied\), nor 1 more\n", said.err)
+    with pytest.raises(UserError, match=f"^{begun}/of another: got 'Permission denied', expected a file that can be"):
+        print_list([str(begun / "of another")], as_json=True)
 
 
 def shown(*arguments: str) -> list[str]:
@@ -72,3 +228,55 @@ def test_the_likely_name_is_suggested(arguments: tuple[str, ...], meant: str, mo
     with pytest.raises(UserError) as raised:
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert raised.value.fix == f"did you mean {meant}?"
+
+
+PAGES = Path(__file__).parents[3] / "docs"
+
+
+def printed(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["docs", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_a_page_is_printed_by_its_name() -> None:
+    assert printed("tutorial") == printed("Tutorial.md") == (PAGES / "tutorial.md").read_text() + "\n"
+    assert printed("histogram").startswith("# Histogram")
+
+
+def test_every_page_is_listed_with_its_title() -> None:
+    lines = printed().splitlines()
+    assert [line.split()[0] for line in lines[: len(page_names())]] == page_names()
+    assert any(line.split(maxsplit=1) == ["zeros", "Zeros, valleys and plateaus"] for line in lines)
+
+
+def test_a_heading_prints_its_section_alone() -> None:
+    section = printed("keep weights")
+    assert section.startswith("*sweeps*\n\n### Keep weights") or section.startswith("*sweeps*\n\n## Keep weights")
+    assert section.count("\n## ") <= 1
+
+
+def test_a_comment_in_a_block_of_code_is_no_heading() -> None:
+    assert "three_curves.py" in (PAGES / "tutorial.md").read_text()
+    assert printed("three_curves.py").startswith("tutorial: ")
+
+
+def test_a_word_prints_the_lines_that_contain_it() -> None:
+    lines = printed("param_certified_share").splitlines()
+    assert lines
+    assert all("param_certified_share" in line for line in lines)
+
+
+def test_an_unknown_topic_gets_the_nearest_page() -> None:
+    with pytest.raises(UserError, match="did you mean tutorial"):
+        docs("tutorail")
+
+
+def test_without_arguments_the_first_steps_are_shown_and_the_help_has_all() -> None:
+    first = CliRunner().invoke(app, [])
+    assert first.exit_code == 0
+    assert "attnsweep run quickstart" in first.output
+    assert len(first.output.splitlines()) < 12
+    named = [line.split()[1] for line in first.output.splitlines() if line.startswith("  attnsweep ")]
+    everything = CliRunner().invoke(app, ["--help"]).output
+    assert all(f" {name} " in everything for name in named)

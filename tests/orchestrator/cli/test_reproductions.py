@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.cli.literature import Reproduction, find_reproduction, load_reproductions
+from attnsweep.orchestrator.cli.literature import Reproduction, load_reproductions
 from attnsweep.reproduction.catalog import REPRODUCTIONS
-from attnsweep.workloads.errors import UserError
+from tests.orchestrator.conftest import Command, Mistake
 
 MODULE = """
 import attnsweep
@@ -51,13 +50,6 @@ def _install(site: Path, **entries: str) -> None:
     (folder / "entry_points.txt").write_text("\n".join(["[attnsweep.reproductions]", *lines]) + "\n")
 
 
-def _reproduce(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "reproduce", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
-
-
 def test_the_shipped_ones_are_found_and_are_there() -> None:
     found, errors = load_reproductions()
     assert tuple(found.values()) == REPRODUCTIONS
@@ -67,12 +59,29 @@ def test_the_shipped_ones_are_found_and_are_there() -> None:
         assert callable(pkgutil.resolve_name(each.function))
 
 
-def test_a_package_adds_its_own(
-    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_name_all_are_listed_with_their_cost(command: Command) -> None:
+    code, out, error = command("reproduce")
+    assert (code, error) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == [each.name for each in REPRODUCTIONS]
+    assert "  3 min  the learned k^t q of solution 2 beside q* (Shin" in out
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_a_reproduction_prints_its_rows(tmp_path: Path, command: Command) -> None:
+    code, out, _ = command("reproduce", "shin-handmade", "--dir", str(tmp_path), "--json")
+    assert code == 0
+    printed = json.loads(out.splitlines()[-1])
+    assert printed == json.loads((tmp_path / "shin-handmade.json").read_text())
+    assert {row["agrees"] for row in printed["rows"]} >= {True, False}
+    assert all(Path(figure).exists() for figure in printed["figures"])
+
+
+def test_a_package_adds_its_own(site: Path, command: Command) -> None:
     _install(site, a="figures_of_a_user:MINE")
-    assert not _reproduce(monkeypatch, "mine", "--dir", str(site / "out"), "--json")
-    printed = json.loads(capsys.readouterr().out)
+    code, out, _ = command("reproduce", "mine", "--dir", str(site / "out"), "--json")
+    printed = json.loads(out)
+    assert code == 0
     assert printed["rows"] == [
         {"name": "share", "published": 0.5, "ours": 0.25, "low": None, "high": None, "agrees": False}
     ]
@@ -95,19 +104,16 @@ def test_a_package_adds_its_own(
         ("figures_of_a_user:UNTITLED", '"a sequence that contains Reproduction(name='),
     ],
 )
-def test_a_broken_entry_is_one_line_and_hides_no_other(
-    target: str, given: str, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_entry_is_one_line_and_hides_no_other(target: str, given: str, site: Path, command: Command) -> None:
     _install(site, broken=target, works="figures_of_a_user:MINE")
-    assert not _reproduce(monkeypatch)
-    printed = capsys.readouterr()
-    assert [line.split()[0] for line in printed.out.splitlines()] == [*(each.name for each in REPRODUCTIONS), "mine"]
-    assert printed.err.startswith(f"attnsweep: entry point broken = {target}: got {given}")
-    assert printed.err.endswith(
+    code, out, error = command("reproduce")
+    assert (code, error.count("\n")) == (0, 1)
+    assert [line.split()[0] for line in out.splitlines()] == [*(each.name for each in REPRODUCTIONS), "mine"]
+    assert error.startswith(f"attnsweep: entry point broken = {target}: got {given}")
+    assert error.endswith(
         ", expected a sequence of attnsweep.Reproduction; "
         "repair or uninstall its package; its reproductions are left out\n"
     )
-    assert printed.err.count("\n") == 1
 
 
 def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
@@ -121,9 +127,10 @@ def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
     )
 
 
-def test_an_unknown_name_is_told_which_there_are() -> None:
-    with pytest.raises(
-        UserError,
-        match=r"^NAME: got 'shin-fig9', expected the name of a reproduction: mine; see `attnsweep reproduce`$",
-    ):
-        find_reproduction("shin-fig9", {"mine": REPRODUCTIONS[0]})
+def test_an_unknown_name_is_told_which_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = mistake("reproduce", "shin-fig9")
+    assert error.startswith("NAME: got 'shin-fig9', expected the name of a reproduction: shin-fig1, shin-fig2,")
+    assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
@@ -256,14 +256,14 @@ def test_a_row_that_ends_otherwise_is_said(coins: SweepDirectory, tmp_path: Path
     folder.write_text(COIN)
     edited = trained_sweep(tmp_path / "s", load_sweep(str(folder)).but(trials=1, replicates=1))
     edit_row(edited, "trainings", 0, eval_loss=1.0)
-    ended = run("fork", edited.place, "0/0", "--at", 3, "--n", 2)
+    ended = command("fork", edited.place, "0/0", "--at", 3, "--n", 2)
     assert ended.code == 1
     assert "continued with its own draws it ends otherwise than recorded, in eval_loss" in ended.out
 
 
 def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> None:
     name = _name(coins, "coin")
-    ended = run("fork", coins.place, name, "--at", 2, "--n", 20, "--json")
+    ended = command("fork", coins.place, name, "--at", 2, "--n", 20, "--json")
     found = ended.json
     assert (ended.code, "20 continuations from step 2 with other data" in ended.err) == (0, True)
     assert (found["step"], found["n"], found["redraw"], found["difference"]) == (2, 20, "data", "")
@@ -272,7 +272,7 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
     again = opened.fork(name, at=2, n=20)
     assert [each.rate.k for each in again.shares] == [each["k"] for each in found["shares"]]
     assert repr(again).startswith(f"Fork({name} from step 2, data: ")
-    ended = run("fork", coins.place, name, "--bisect", "--outcome", "tails")
+    ended = command("fork", coins.place, name, "--bisect", "--outcome", "tails")
     assert (ended.code, f"by step {COIN_AT + 1}, open at step {COIN_AT}" in ended.out) == (0, True)
     (visit,) = opened.sealing(_name(coins, "start")).visits
     assert (visit.step, visit.verdict) == (0, "sealed")
@@ -297,7 +297,7 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
     ],
 )
 def test_bad_input_gets_one_sentence(arguments: list[str], said: str, pairs: SweepDirectory) -> None:
-    ended = run("fork", pairs.place, *arguments)
+    ended = command("fork", pairs.place, *arguments)
     assert (ended.code, said in ended.err) == (2, True)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.search_spaces.loading import load_sweep
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.trained_sweep import trained_sweep
 
 USER_FILE = """
@@ -61,7 +61,7 @@ def user_file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_workload_without_a_fault_is_clean(user_file: Path) -> None:
-    ended = run("check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs", "--json")
+    ended = command("check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs", "--json")
     checks = ended.json["checks"]
     assert (ended.code, ended.json["clean"]) == (0, True)
     assert {each["where"] for each in checks} == {"random weights", "the weights after 100 evaluations"}
@@ -74,7 +74,7 @@ def test_a_workload_without_a_fault_is_clean(user_file: Path) -> None:
 @pytest.mark.slow
 def test_a_fault_is_named_and_ends_with_exit_code_1(user_file: Path) -> None:
     doubled = ("--set", "optimizer=lbfgs", "--set", "is_doubled=true")
-    ended = run("check-gradients", f"{user_file}:Mine", *doubled, "--json")
+    ended = command("check-gradients", f"{user_file}:Mine", *doubled, "--json")
     assert (ended.code, ended.json["clean"]) == (1, False)
     failed = {(each["check"], each["parameter"]) for each in ended.json["checks"] if each["verdict"] == "fails"}
     assert failed == {(check, name) for check in ("differences", "closed form") for name in ("q_MK", "v_NN")}
@@ -85,11 +85,11 @@ def test_a_fault_is_named_and_ends_with_exit_code_1(user_file: Path) -> None:
 
 
 def test_a_mistake_and_an_identity_that_does_not_fit_the_module_are_one_line(user_file: Path) -> None:
-    ended = run("check-gradients", f"{user_file}:Mine", "--set", "n_step=3")
+    ended = command("check-gradients", f"{user_file}:Mine", "--set", "n_step=3")
     assert ended.code == 2
     assert ended.err.startswith("attnsweep: n_step: got 3, expected a parameter of the workload")
     user_file.write_text(USER_FILE.replace("    def loss", f"    {WRONG_IDENTITY}\n    def loss"))
-    ended = run("check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs")
+    ended = command("check-gradients", f"{user_file}:Mine", "--set", "optimizer=lbfgs")
     given = "identities: got 'Part(\"q_NM\")', expected the name of a parameter of the module: q_MK, v_NN"
     assert (ended.code, f"{given}; did you mean q_MK" in ended.err) == (2, True)
 
@@ -102,7 +102,7 @@ def test_an_audit_trains_one_training_of_each_outcome_again(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{user_file.parent}/missing.db")
     spec = load_sweep(str(user_file)).fix({"is_doubled": is_doubled})
     directory = trained_sweep(user_file.parent / "sweep", spec)
-    ended = run("audit", directory.place, "--gradients", "--json")
+    ended = command("audit", directory.place, "--gradients", "--json")
     found = ended.json
     assert ended.code == 1  # MLflow is down.
     (check,) = [each for each in found["checks"] if each["line"].startswith("gradients: ")]

@@ -25,7 +25,7 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.lenses import lenses_of
 from attnsweep.workloads.registry import load_workload, registered_names
 from tests.across.documents import DOCUMENTS, blocks
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
 SPEC = Sweep(
@@ -73,8 +73,8 @@ def test_the_command_draws_the_recorded_trainings_heads(
 ) -> None:
     name = name_of(sweep, param_init_sigma=0.3, param_n_heads=2)
     monkeypatch.chdir(tmp_path)
-    command = ("heads", str(sweep.place), name, "--sentence", "3", "--json")
-    ended = run(*command)
+    words = ("heads", sweep.place, name, "--sentence", "3", "--json")
+    ended = command(*words)
     assert ended.code == 0
     file = Path(f"heads-{name.replace('/', '-')}.png")
     assert file.read_bytes().startswith(b"\x89PNG")
@@ -106,7 +106,7 @@ def test_the_command_draws_the_recorded_trainings_heads(
     assert lines[-1] == f"maps in {file}"
 
     keep_weights(sweep, [trial], lambda _: None)
-    again = run(*command, "--out", "maps.svg")
+    again = command(*words, "--out", "maps.svg")
     assert (again.code, again.out) == (0, ended.out)
     assert Path("maps.svg").read_text().startswith("<?xml")
 
@@ -121,11 +121,11 @@ def test_mistakes_leave_nothing_behind(sweep: SweepDirectory, tmp_path: Path, mo
         ((place, good, "--out", "gone/maps.png"), "the folder gone does not exist"),
         ((place, diverged), "with the outcome diverged"),
     ):
-        ended = run("heads", *words)
+        ended = command("heads", *words)
         assert (ended.code, ended.out) == (2, "")
         assert told in ended.err
         assert "Traceback" not in ended.err
-    ended = run("report", place, "--heads", "2", "--watch")
+    ended = command("report", place, "--heads", "2", "--watch")
     assert (ended.code, "--heads: got '--heads together with --watch'" in ended.err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
@@ -139,7 +139,7 @@ def test_a_workload_without_heads_is_a_mistake(tmp_path: Path, monkeypatch: pyte
         (("heads", "sweep", "0/0"), "expected a training of a model with attention heads"),
         (("report", "sweep", "--heads", "1"), "--heads: got 'sweep', expected a sweep that varies"),
     ):
-        ended = run(*words)
+        ended = command(*words)
         assert (ended.code, told in ended.err) == (2, True)
     assert not (Path(str(without.place)) / "report").exists()
 

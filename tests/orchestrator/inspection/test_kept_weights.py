@@ -15,7 +15,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from tests.fault import sweeps
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
@@ -80,7 +80,7 @@ def test_run_refuses_to_keep_weights_that_there_will_not_be_before_it_begins(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/missing.db")
     (tmp_path / "small.json").write_text(SPEC.to_json())
-    ended = run("run", tmp_path / "small.json", "--dir", tmp_path / "run", "--local", "--keep-weights", "2")
+    ended = command("run", tmp_path / "small.json", "--dir", tmp_path / "run", "--local", "--keep-weights", "2")
     assert ended.code == 2
     assert "--keep-weights: got 2, expected the number of a trial of this sweep, from 0 to 1" in ended.err
     assert not (tmp_path / "run").exists()

@@ -22,7 +22,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 
@@ -274,7 +274,7 @@ def test_two_are_chosen_at_least_and_a_thousand_at_most(n: int, n_chosen: int) -
 
 def test_the_command_prints_recorded_beside_replayed(whole: SweepDirectory) -> None:
     row = records(whole, outcome="plateau")[0]
-    ended = run("replay", whole.place, row["training_id"])
+    ended = command("replay", whole.place, row["training_id"])
     place = f"trial {row['trial']}, replicate {row['replicate']} of {whole.sweep}"
     assert ended.code == 0
     assert ended.out.startswith(f"{row['training_id']}: {place}\n")
@@ -285,7 +285,7 @@ def test_the_command_prints_recorded_beside_replayed(whole: SweepDirectory) -> N
 def test_the_command_says_where_it_does_not_agree(sweep: SweepDirectory) -> None:
     row = records(sweep, outcome="plateau")[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=7.0, outcome="marginal")
-    ended = run("replay", sweep.place, row["training_id"], "--json")
+    ended = command("replay", sweep.place, row["training_id"], "--json")
     told = ended.json
     assert (ended.code, told["agrees"], told["disagrees_in"]) == (1, False, ["outcome", "eval_loss"])
     assert (told["recorded"]["eval_loss"], told["replayed"]["outcome"]) == (7.0, "plateau")
@@ -295,7 +295,7 @@ def test_the_command_says_where_it_does_not_agree(sweep: SweepDirectory) -> None
 
 def test_the_command_shows_the_error_of_a_failed_training(whole: SweepDirectory) -> None:
     row = records(whole, outcome="failed")[0]
-    ended = run("replay", whole.place, f"{row['trial']}/{row['replicate']}", "--json")
+    ended = command("replay", whole.place, f"{row['trial']}/{row['replicate']}", "--json")
     assert ended.code == 0
     assert "recorded error: in two lines\nreplayed error: in two lines\n" in ended.err
     assert "ZeroDivisionError: planted" in ended.json["replayed"]["error"]
@@ -306,7 +306,7 @@ def test_a_mistake_is_one_line(whole: SweepDirectory, tmp_path: Path) -> None:
         ((whole.place, "nonsense"), f"TRAINING_ID: got 'nonsense', expected a training of {whole.place}, by its id"),
         ((tmp_path, "0/0"), f"DIR: got '{tmp_path}', expected a sweep directory"),
     ):
-        ended = run("replay", *words)
+        ended = command("replay", *words)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
         assert ended.err.startswith(f"attnsweep: {said}")
 

@@ -21,7 +21,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.testing import defaults
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
 
@@ -53,14 +53,14 @@ def edited(sweep: SweepDirectory) -> str:
 def test_why_and_a_report_with_reasons_say_that_they_explain_another_ending(
     sweep: SweepDirectory, edited: str, tmp_path: Path
 ) -> None:
-    ended = run("why", sweep.place, edited, "--json")
+    ended = command("why", sweep.place, edited, "--json")
     assert (ended.code, ended.json["difference"]) == (0, OTHERWISE)
     assert ended.err.splitlines()[1] == f"another ending: {OTHERWISE}; this page is about that ending"
-    ended = run("why", sweep.place, f"{edited[0]}/1", "--json")
+    ended = command("why", sweep.place, f"{edited[0]}/1", "--json")
     assert (ended.code, ended.json["difference"], "another ending" in ended.err) == (0, "", False)
     row = records(sweep, trial=int(edited[0]), replicate=1)[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] / 2)
-    assert run("report", sweep.place, "--why", "--out", tmp_path / "r.html").code == 0
+    assert command("report", sweep.place, "--why", "--out", tmp_path / "r.html").code == 0
     assert f"{OTHERWISE}; this page is about that ending" in (tmp_path / "r.html").read_text()
 
 

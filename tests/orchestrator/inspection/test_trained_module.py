@@ -14,7 +14,7 @@ from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.inspection.trained_module import load
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
-from tests.orchestrator.command import Ended, run
+from tests.orchestrator.commands import Ended, command
 from tests.orchestrator.small_sweep import small_sweep, smallest_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 
@@ -140,7 +140,7 @@ def gpts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(gpts: Path, to: str, out: Path, *more: str, training: str = "0/1") -> Ended:
-    return run("export", gpts, training, "--to", to, "--out", out, *more)
+    return command("export", gpts, training, "--to", to, "--out", out, *more)
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_heads_that_are_held_are_not_exported(tmp_path: Path) -> None:
         ended = export(tmp_path / "s", "safetensors", tmp_path / "out", *(("--step", step) if step else ()))
         assert ended.err == (
             f"attnsweep: TRAINING_ID: got \"0/1, in which the intervention '{text}' acts at step {step or 12}\", "
-            "expected a training without such an intervention then: other libraries cannot clamp or scale heads; "
+            "expected a step at which no intervention clamps or scales heads, which other libraries cannot do; "
             "choose another step with --step, or use open_sweep(...).module(...), which applies the intervention\n"
         )
     assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ import pytest
 
 from attnsweep import Categorical, Ledger, Sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import smallest_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
@@ -35,7 +35,7 @@ def of(sweep: SweepDirectory, init_sigma: float, activation: str) -> str:
 @pytest.mark.slow
 def test_a_training_at_the_zero_is_starved(sweep: SweepDirectory) -> None:
     name = of(sweep, 1e-4, "identity")
-    ended = run("why", sweep.place, name, "--json")
+    ended = command("why", sweep.place, name, "--json")
     found = ended.json
     assert ended.code == 0
     assert (found["outcome"], found["state"]) == ("degenerate_zero", "starved")
@@ -62,7 +62,7 @@ def test_a_training_at_the_zero_is_starved(sweep: SweepDirectory) -> None:
 
 
 def test_a_softmax_has_its_words_and_its_map(sweep: SweepDirectory) -> None:
-    ended = run("why", sweep.place, of(sweep, 1e-4, "softmax"), "--json")
+    ended = command("why", sweep.place, of(sweep, 1e-4, "softmax"), "--json")
     found = ended.json
     assert "-aa(q, tr(v (I - P)) U)" in {word["word"] for word in found["words"]}
     (shown,) = found["attention"]
@@ -71,7 +71,7 @@ def test_a_softmax_has_its_words_and_its_map(sweep: SweepDirectory) -> None:
 
 
 def test_a_training_without_an_end_is_a_mistake_with_its_reason(sweep: SweepDirectory) -> None:
-    ended = run("why", sweep.place, of(sweep, 1e4, "identity"), "--json")
+    ended = command("why", sweep.place, of(sweep, 1e4, "identity"), "--json")
     assert (ended.code, ended.out) == (2, "")
     assert "with the outcome diverged" in ended.err
     assert "Traceback" not in ended.err
@@ -118,7 +118,7 @@ def test_a_users_training_has_its_page(tmp_path: Path) -> None:
         replicates=1,
     )
     found = trained_sweep(tmp_path / "sweep", spec)
-    ended = run("why", found.place, "0/0", "--json")
+    ended = command("why", found.place, "0/0", "--json")
     told = ended.json
     assert (told["outcome"], told["state"]) == ("degenerate_zero", "starved")
     assert {(word["weight"], word["word"]) for word in told["words"]} == {("u", "w * C"), ("w", "u * C")}

@@ -57,11 +57,7 @@ def pack_rows(pack: str, keys: list[Key], n_steps: int = 3) -> tuple[pa.Table, p
         key | {"step": 0, "layer": 0, "head": 0, "role": "none", "score_positional": 0.5, "score_rare_token": None}
         for key in ids
     ]
-    return (
-        training_rows(pack, *ids),
-        pa.Table.from_pylist(curves, CURVES),
-        pa.Table.from_pylist(heads, HEADS),
-    )
+    return (training_rows(pack, *ids), pa.Table.from_pylist(curves, CURVES), pa.Table.from_pylist(heads, HEADS))
 
 
 def open_writer(root: PlaceName, schemas: Mapping[str, pa.Schema] = SCHEMAS, spec_sha256: str = SPEC) -> LedgerWriter:

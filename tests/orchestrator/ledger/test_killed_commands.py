@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,6 @@ def _with_garbage(home: Path) -> None:
         path.write_bytes(b"12345")
 
 
-def _merge(home: Path) -> None:
-    merge_sweeps(home / "out", [home / "a", home / "b"])
-
-
 def _is_no_sweep_yet(home: Path) -> bool:
     """Whether every reader is told so."""
     out = home / "out"
@@ -62,38 +58,20 @@ def _is_no_sweep_yet(home: Path) -> bool:
         SweepDirectory.open(out)
     except CutShortError:
         says = rf"repeat the merge with: attnsweep merge {out} {home}/a {home}/b; or remove the directory$"
-        for read in (open_sweep, audit, print_status, collect_nothing):
+        for read in (open_sweep, audit, print_status, partial(collect, delete=False)):
             with pytest.raises(CutShortError, match=says):
                 read(out)
         return True
     return False
 
 
-def collect_nothing(out: Path) -> None:
-    collect(out, delete=False)
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command on the directory `out` of a folder.
-
-    Attributes:
-        prepare: Makes what it needs in the folder.
-        act: Runs it.
-        is_absent: Whether there is no sweep in `out`.
-    """
-
-    prepare: Callable[[Path], None]
-    act: Callable[[Path], object]
-    is_absent: Callable[[Path], bool] = lambda _: False
-
-
-COMMANDS = {
-    "merge": Command(_two, _merge, _is_no_sweep_yet),
-    "gc": Command(_with_garbage, lambda home: collect(home / "out", delete=True)),
-    "thin": Command(_with_garbage, lambda home: collect(home / "out", delete=True, thin=2)),
-    "compact": Command(_with_garbage, lambda home: compact(home / "out")),
+COMMANDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
+    "merge": (_two, lambda home: merge_sweeps(home / "out", [home / "a", home / "b"])),
+    "gc": (_with_garbage, lambda home: collect(home / "out", delete=True)),
+    "thin": (_with_garbage, lambda home: collect(home / "out", delete=True, thin=2)),
+    "compact": (_with_garbage, lambda home: compact(home / "out")),
 }
+"""Commands on the directory `out` of a folder, each with what makes the folder's content before."""
 
 
 def _rows(home: Path) -> dict[str, list[dict[str, Any]]]:
@@ -108,7 +86,7 @@ def _rows(home: Path) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize("stride", [1, 11])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) -> None:
-    command, home = COMMANDS[name], tmp_path / "home"
+    (prepare, act), home = COMMANDS[name], tmp_path / "home"
 
     def begin() -> None:
         shutil.rmtree(home, ignore_errors=True)
@@ -116,20 +94,20 @@ def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) ->
         shutil.copytree(tmp_path / "before", home, dirs_exist_ok=True)
 
     (tmp_path / "before").mkdir()
-    command.prepare(tmp_path / "before")
+    prepare(tmp_path / "before")
     begin()
-    before = None if command.is_absent(home) else _rows(home)
-    command.act(home)
+    before = None if _is_no_sweep_yet(home) else _rows(home)
+    act(home)
     ended = _rows(home)
     n_kills = 0
     for step in range(0, 400, stride):
         begin()
-        crashed = crashes(home, command.act, step)
+        crashed = crashes(home, act, step)
         n_kills += crashed
-        is_absent = command.is_absent(home)
+        is_absent = _is_no_sweep_yet(home)
         assert is_absent or _rows(home) in (before, ended)
         if is_absent or name != "merge":
-            command.act(home)
+            act(home)
         assert _rows(home) == ended
         directory = SweepDirectory.open(home / "out")
         assert directory.finished

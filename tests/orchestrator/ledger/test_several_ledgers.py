@@ -73,9 +73,6 @@ def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
 
 def test_on_the_command_line_the_last_argument_is_the_sql(roots: list[Path]) -> None:
     sql = "select sweep, count(*) as n from trainings group by 1 order by 1"
-    for given, wanted in (
-        (roots, "sweep,n\nit's pairs,2\nlanguages,1\n"),
-        (roots[:1], "sweep,n\nit's pairs,2\n"),
-    ):
+    for given, wanted in ((roots, "sweep,n\nit's pairs,2\nlanguages,1\n"), (roots[:1], "sweep,n\nit's pairs,2\n")):
         ended = command("query", *given, sql, "--format", "csv")
         assert (ended.code, ended.out) == (0, wanted)

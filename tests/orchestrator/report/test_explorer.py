@@ -185,10 +185,7 @@ def test_maps_have_8_bits_and_large_ones_are_averaged() -> None:
     large[1, 88:] = [0.5, 0.7]
     layers = [
         ShownLayer(
-            title="l",
-            queries=tuple("abc")[: len(each)],
-            keys=tuple(map(str, range(each.shape[1]))),
-            heads={"0": each},
+            title="l", queries=tuple("abc")[: len(each)], keys=tuple(map(str, range(each.shape[1]))), heads={"0": each}
         ).as_json()
         for each in (weights, -weights, large)
     ]

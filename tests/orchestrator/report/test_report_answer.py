@@ -5,6 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.measured import MOST_METRICS, read_metric_curves
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
@@ -37,28 +39,23 @@ def test_the_first_lines_name_each_outcome(tmp_path: Path) -> None:
     assert shares == {"solved": "0.25", "plateau": "0.25", "overfit": "0.50"}
 
 
-def _in_cells(path: Path, *outcomes: list[list[str]]) -> Element:
-    """The page of a sweep of which each cell of one parameter has these trials."""
+@pytest.mark.parametrize(
+    ("first", "second", "best"),
+    [
+        # One training of one trial: the lower bound of its rate is that of the regions where nothing is solved.
+        ([["plateau"] * 4] * 3, [["solved", "plateau", "plateau", "plateau"]], "n_categories 8"),
+        # A region of one trial is best only where no other solves.
+        ([["solved", "solved", "plateau", "plateau"]] * 3, [["solved"] * 4], "n_categories 4"),
+        ([["plateau"] * 4] * 2, [["marginal"] * 4] * 2, "none solved"),
+    ],
+    ids=["the only one that solves", "not one of a single trial", "none where nothing is solved"],
+)
+def test_the_best_region(first: list[list[str]], second: list[list[str]], best: str, tmp_path: Path) -> None:
     spec = small_sweep("cells", space={"n_steps": 8, "n_categories": Categorical(choices=(4, 8))})
-    cells = [(n, trial) for n, of_cell in zip((4, 8), outcomes, strict=True) for trial in of_cell]
+    cells = [(4, trial) for trial in first] + [(8, trial) for trial in second]
     rows = [trial_rows(at, trial, param_n_categories=n) for at, (n, trial) in enumerate(cells)]
-    return _page(sweep_on_disk(path / "sweep", spec.but(trials=len(cells)), *rows))
-
-
-def test_the_only_region_that_solves_is_the_best_one(tmp_path: Path) -> None:
-    # One training of one trial: the lower bound of its rate is that of the regions where nothing is solved.
-    page = _in_cells(tmp_path, [["plateau"] * 4] * 3, [["solved", "plateau", "plateau", "plateau"]])
-    assert _told(page, "best-region") == "n_categories 8"
-
-
-def test_a_region_of_one_trial_is_best_only_where_no_other_solves(tmp_path: Path) -> None:
-    page = _in_cells(tmp_path, [["solved", "solved", "plateau", "plateau"]] * 3, [["solved"] * 4])
-    assert _told(page, "best-region") == "n_categories 4"
-
-
-def test_where_nothing_is_solved_no_region_is_best(tmp_path: Path) -> None:
-    page = _in_cells(tmp_path, [["plateau"] * 4] * 2, [["marginal"] * 4] * 2)
-    assert _told(page, "best-region") == "none solved"
+    page = _page(sweep_on_disk(tmp_path / "sweep", spec.but(trials=len(cells)), *rows))
+    assert _told(page, "best-region") == best
 
 
 def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) -> None:
@@ -86,3 +83,22 @@ def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) 
         ("test_accuracy", "solved"): [5, 1, 1, 1, 1, 1],
         ("test_accuracy", "overfit"): pytest.approx([5, 0.02, 0.1, 0.2, 0.3, 0.38]),
     }
+
+
+def test_diverged_trainings_and_what_every_workload_has_are_not_drawn(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved", "diverged"] * 2))
+    with Ledger(directory.place).reading() as connection:
+        for name in ("accuracy", *(f"m{n}" for n in range(9)), "loss"):
+            connection.execute(
+                "create temp table if not exists own as select trial, replicate, 0 as step, '' as metric, 0.0 as value"
+                " from trainings limit 0"
+            )
+            connection.execute(
+                "insert into own select trial, replicate, step, ?, step from trainings, range(0, 9, 4) as t(step)",
+                [name],
+            )
+        connection.unregister("curves")
+        connection.execute("create temp view curves as from own")
+        drawn = read_metric_curves(connection)
+    assert [each.metric for each in drawn] == ["accuracy", *(f"m{n}" for n in range(MOST_METRICS - 1))]
+    assert {curve.outcome for each in drawn for curve in each.curves} == {"solved"}

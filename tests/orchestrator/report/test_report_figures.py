@@ -77,7 +77,7 @@ def test_each_figure_can_be_read(
     pictures = [*of_heads, *of_curves, *draw_sweep(few), draw_overview([heads, few])]
     by_section = {each.section: each for each in reversed(pictures)}
     assert by_section.keys() == {
-        *("stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"),
+        *("stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps")
     }
     looked_at = pictures if are_all else by_section.values()
     assert [(each.name, words) for each in looked_at if (words := unreadable(each.figure))] == []

@@ -103,7 +103,7 @@ def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
     told = page.one("table", class_="outcomes").rows()
     assert {row[0].split()[0]: int(row[1]) for row in told} == counted
     assert [row[0].split()[0] for row in told] == [
-        *("solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "failed"),
+        *("solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "failed")
     ]
     assert sum(_share(row[2]) for row in told) == pytest.approx(1, abs=0.03)
     assert {row[0].split()[0] for row in told if "stuck" in row[0]} == {"degenerate_zero", "marginal", "runaway"}

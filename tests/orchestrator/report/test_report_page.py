@@ -4,7 +4,6 @@ import math
 import resource
 import shlex
 import shutil
-import sys
 from importlib import resources
 from pathlib import Path
 from typing import get_args
@@ -23,6 +22,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Sequential
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
+from tests.orchestrator.conftest import Command
 from tests.orchestrator.drawn import legend
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
@@ -65,16 +65,10 @@ def test_a_report_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_command_writes_one_file_that_fetches_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_one_file_that_fetches_nothing(tmp_path: Path, command: Command) -> None:
     directory = _small(tmp_path / "sweep")
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.place)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code
     out = folder_of(directory) / "report" / "report.html"
-    assert capsys.readouterr().out == f"{out}\n"
+    assert command("report", str(directory.place))[:2] == (0, f"{out}\n")
     page = read_html(out.read_text())
     assert [each for each in page.all("img") if not each.attributes["src"].startswith("data:")] == []
     assert {each.attributes["href"] for each in page.all("link")} == {"data:,"}
@@ -210,12 +204,8 @@ def test_several_sweeps(tmp_path: Path) -> None:
     assert [row[4] for row in rows] == ["4", "4"]
     assert [row[5][:4] for row in rows] == ["0.50", "0.50"]
     assert {each.attributes["id"] for each in page.all("main") if "id" in each.attributes} == {"sweep-1", "sweep-2"}
-    ids = [
-        each.attributes["id"]
-        for tag in ("g", "path", "clippath", "svg")
-        for each in page.all(tag)
-        if "id" in each.attributes
-    ]
+    parts = [each.attributes for tag in ("g", "path", "clippath", "svg") for each in page.all(tag)]
+    ids = [each["id"] for each in parts if "id" in each]
     assert len(ids) == len(set(ids)) > 0
     assert (tmp_path / "both_figures" / "stuck_rate_by_sweep.png").exists()
     assert (tmp_path / "both_figures" / "2_outcomes.svg").exists()
@@ -226,10 +216,7 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
     trials = [trial_rows(at, ["solved", "marginal"], param_init_sigma=0.05) for at in range(2)]
     timelines = [{(0, 0): "..pp", (0, 1): "...."}, {(0, 0): ".sss", (0, 1): "...."}]
     heads = [
-        row
-        for rows in trials
-        for training, seen in zip(rows, timelines, strict=True)
-        for row in head_rows(training, seen)
+        row for rows in trials for each, seen in zip(rows, timelines, strict=True) for row in head_rows(each, seen)
     ]
     directory = sweep_with_heads(tmp_path / "sweep", small_sweep("heads"), trials, heads)
     text, pictures = make_report([directory.place])
@@ -247,12 +234,8 @@ def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
         trial_rows(0, ["solved"] * 2, param_init_sigma=0.05),
         trial_rows(1, ["solved"] * 8, param_init_sigma=0.05),
     ]
-    heads = [
-        row
-        for rows in trials
-        for each in rows
-        for row in head_rows(each, {(0, 0): "..pp" if each["trial"] else "...."})
-    ]
+    timelines = ({(0, 0): "...."}, {(0, 0): "..pp"})
+    heads = [row for rows in trials for each in rows for row in head_rows(each, timelines[each["trial"]])]
     spec = small_sweep("heads", trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
     directory = sweep_with_heads(tmp_path / "sweep", spec, trials, heads)
     report = read_sweep_report(directory)
@@ -263,14 +246,12 @@ def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_what_cannot_be_written_or_read_is_refused(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
     (tmp_path / "taken").write_text("")
+    (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match=r"--out: got .*expected a file that can be written"):
         write_report([directory.place], tmp_path / "taken" / "report.html")
-
-
-def test_a_directory_that_is_no_sweep(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"DIR: got .*expected a sweep directory"):
-        write_report([tmp_path], None)
-    assert list(tmp_path.iterdir()) == []
+        write_report([tmp_path / "none"], None)
+    assert list((tmp_path / "none").iterdir()) == []

@@ -1,16 +1,15 @@
 """The section of a report on a few stuck trainings: which they are, and what it says about them."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from attnsweep import Categorical, Sweep
-from attnsweep.orchestrator import cli
+from attnsweep import Categorical
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.retrained import STUCK_RULE, WhyPage, shown_map, stuck_rows
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from tests.orchestrator.conftest import Command
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.trained_sweep import trained_sweep
@@ -54,29 +53,14 @@ def test_without_pages_the_report_has_the_rule_and_the_commands(tmp_path: Path) 
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_a_report_asked_why_explains_its_stuck_rows_in_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spec = Sweep(
-        name="small",
-        workload="category_pairs",
-        space={
-            "n_steps": 20,
-            "n_categories": 3,
-            "n_positions": 4,
-            "init_sigma": Categorical((1e-4, 1e-5)),
-            "learning_rate": 0.01,
-        },
-        sampler="grid",
-        trials=2,
-        replicates=1,
-    )
+def test_a_report_asked_why_explains_its_stuck_rows_in_one_file(tmp_path: Path, command: Command) -> None:
+    spec = small_sweep("small", sampler="grid", trials=2, replicates=1)
+    fixed = {"n_steps": 20, "n_categories": 3, "n_positions": 4, "learning_rate": 0.01}
+    spec = spec.but(space={**fixed, "init_sigma": Categorical((1e-4, 1e-5))})
     directory = trained_sweep(tmp_path / "sweep", spec)
     out = tmp_path / "report.html"
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "report", str(directory.place), "--why", "--out", str(out)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code, capsys.readouterr().err
+    code, _, error = command("report", str(directory.place), "--why", "--out", str(out))
+    assert code == 0, error
     page = read_html(out.read_text())
     shown = page.one("div", class_="why")
     assert "degenerate_zero (zero)" in shown.one("h3").text

@@ -235,9 +235,7 @@ def test_a_part_of_a_file_that_is_refused_once_ends_a_merge_with_its_name(
 @pytest.mark.sample("none-1", "error-3")
 @pytest.mark.parametrize("n_removed", [1, 2, 3])
 @pytest.mark.parametrize(
-    "answer",
-    [FileNotFoundError(2, "gone", "x"), StoreError("x", given="", expected="", fix="")],
-    ids=["none", "error"],
+    "answer", [FileNotFoundError(2, "gone", "x"), StoreError("x", given="", expected="", fix="")], ids=["none", "error"]
 )
 def test_a_reader_that_a_compaction_overtakes_opens_again(
     prefix: ObjectPrefix, n_removed: int, answer: Exception, monkeypatch: pytest.MonkeyPatch

@@ -65,12 +65,12 @@ def test_another_uri_is_refused(text: str) -> None:
 
 def test_what_draws_figures_needs_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    assert local_path("sweeps/x", "--dir") == Path("sweeps/x")
+    assert local_path("sweeps/x") == Path("sweeps/x")
     with pytest.raises(
         UserError,
         match="--dir: got 's3://my-bucket/x', expected a directory on this machine, because figures are written to it",
     ):
-        local_path("s3://my-bucket/x", "--dir")
+        local_path("s3://my-bucket/x")
 
 
 def test_a_directory_does_not_load_the_stores_client() -> None:

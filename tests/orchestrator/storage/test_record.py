@@ -95,8 +95,7 @@ def test_another_spelling_of_the_same_content_is_damage(written: bytes, spelled:
     assert names
     for name in names:
         with pytest.raises(
-            DamagedRecordError,
-            match="the contents are unchanged, but the bytes differ from those that were written",
+            DamagedRecordError, match="the contents are unchanged, but the bytes differ from those that were written"
         ):
             _read(path, name, (path / name).read_bytes().replace(written, spelled))
 
@@ -123,8 +122,7 @@ def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:
     del content["sha256"]
     content["spec"]["trials"] += 1
     with pytest.raises(
-        DamagedRecordError,
-        match=r"got 'the spec does not match the stored sha256', .*; restore the file",
+        DamagedRecordError, match=r"got 'the spec does not match the stored sha256', .*; restore the file"
     ):
         _read(path, SWEEP_FILE, json.dumps(content).encode())
 
@@ -165,7 +163,6 @@ def test_no_sweep_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("nowhere", "file"):
         with pytest.raises(
-            UserError,
-            match=rf"^DIR: got '.*{name}', expected a sweep directory, which contains a file sweep.json",
+            UserError, match=rf"^DIR: got '.*{name}', expected a sweep directory, which contains a file sweep.json"
         ):
             SweepDirectory.open(tmp_path / name)

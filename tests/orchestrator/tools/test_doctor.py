@@ -16,7 +16,7 @@ from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained, _with
 from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, check_nodes, this_machine
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.pack import Pack
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix, object_names
 
 HERE = Environment.current(CategoryPairs())
@@ -40,12 +40,8 @@ def _with(**facts: object) -> Node:
     return replace(NODE, facts=replace(FACTS, **facts))  # type: ignore[arg-type]
 
 
-def _other_numpy() -> dict[str, object]:
-    return HERE.model_copy(update={"versions": {**HERE.versions, "numpy": "1.2.3"}}).model_dump()
-
-
-def _other_code() -> dict[str, object]:
-    return HERE.model_copy(update={"code": {**HERE.code, next(iter(HERE.code)): "changed"}}).model_dump()
+OTHER_NUMPY = HERE.model_copy(update={"versions": {**HERE.versions, "numpy": "1.2.3"}}).model_dump()
+OTHER_CODE = HERE.model_copy(update={"code": {**HERE.code, next(iter(HERE.code)): "changed"}}).model_dump()
 
 
 def test_nodes_without_a_fault_pass() -> None:
@@ -64,12 +60,12 @@ def test_nodes_without_a_fault_pass() -> None:
             "FAIL  nodes      host2: No module named attnsweep; install attnsweep in the environment whose",
         ),
         (
-            _with(environment=_other_numpy()),
+            _with(environment=OTHER_NUMPY),
             "code",
             f"host2: numpy {HERE.versions['numpy']} -> 1.2.3; install the same",
         ),
         (
-            _with(environment=_other_code()),
+            _with(environment=OTHER_CODE),
             "code",
             f"host2: code of {next(iter(HERE.code))}; install the same environment",
         ),
@@ -257,6 +253,6 @@ def test_the_command_exits_with_1_where_a_check_fails(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
     for directory, code, last in ((tmp_path, 0, "ok"), (Path("/proc/s"), 1, "FAIL")):
-        ended = run("doctor", "--dir", directory)
+        ended = command("doctor", "--dir", directory)
         words = [line.split()[0] for line in ended.out.splitlines()]
         assert (ended.code, words) == (code, ["ok"] * (len(words) - 1) + [last])

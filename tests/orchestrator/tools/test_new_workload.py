@@ -11,18 +11,18 @@ from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import check_workload, defaults
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 
 
 def test_the_file_is_written_with_the_commands_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = run("new-workload", "copy_task").out
+    printed = command("new-workload", "copy_task").out
     text = (tmp_path / "copy_task.py").read_text()
     assert "copy_task = at.problem(\n" in text
     assert "look_back" not in text.lower()
     assert printed.startswith("copy_task.py: ")
-    for command in ("run copy_task.py --local", "check-gradients copy_task.py:copy_task", "forecast copy_task.py"):
-        assert f"  attnsweep {command} " in printed
+    for words in ("run copy_task.py --local", "check-gradients copy_task.py:copy_task", "forecast copy_task.py"):
+        assert f"  attnsweep {words} " in printed
     assert "  python copy_task.py " in printed
 
 
@@ -68,12 +68,12 @@ def test_a_bad_name_is_refused_and_nothing_written(
 def test_a_file_that_exists_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept_one.py").write_text("mine")
-    ended = run("new-workload", "kept_one")
+    ended = command("new-workload", "kept_one")
     assert ended.code == 2
     assert ended.err.startswith("attnsweep: NAME: got 'kept_one', expected a name whose file kept_one")
     assert (tmp_path / "kept_one.py").read_text() == "mine"
     (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
-    assert run("new-workload", "linked").code == 2
+    assert command("new-workload", "linked").code == 2
     assert not (tmp_path / "elsewhere.py").exists()
 
 

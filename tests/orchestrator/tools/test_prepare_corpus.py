@@ -13,7 +13,7 @@ import pytest
 from attnsweep.workloads.gpt.text import END, read_text
 from attnsweep.workloads.gpt.text import UNK as TEXT_UNK
 from attnsweep.workloads.translation.corpus import EOS, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Side, read_corpus
-from tests.orchestrator.command import Ended, run
+from tests.orchestrator.commands import Ended, command
 
 DATA = Path(__file__).parents[4] / "shared/data"
 TATOEBA = DATA / "eng-ita.tsv.gz"
@@ -27,7 +27,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def prepare(*arguments: str) -> Ended:
-    return run("prepare-corpus", *arguments)
+    return command("prepare-corpus", *arguments)
 
 
 def prepare_text(*arguments: str) -> Ended:

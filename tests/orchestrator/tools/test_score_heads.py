@@ -12,7 +12,7 @@ from attnsweep.workloads.diagnostics.matrices import score_matrices
 from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import distances_to_blocks
 from attnsweep.workloads.errors import SpecError, UserError
-from tests.orchestrator.command import run
+from tests.orchestrator.commands import command
 
 N = 12
 
@@ -27,7 +27,7 @@ def _planted() -> np.ndarray:
 
 
 def _scored(*arguments: object) -> list[dict[str, Any]]:
-    heads: list[dict[str, Any]] = run("score-heads", *arguments, "--json").json["heads"]
+    heads: list[dict[str, Any]] = command("score-heads", *arguments, "--json").json["heads"]
     return heads
 
 
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_planted_heads_as_json(file: Path) -> None:
-    content = run("score-heads", file, "--json").json
+    content = command("score-heads", file, "--json").json
     assert content["not_measured"] == ["duplicate_token", "induction", "rare_token", "syntactic"]
     identity, previous, blocks, uniform = content["heads"]
     assert [each["positional"] for each in content["heads"]] == [True, True, False, False]
@@ -60,7 +60,7 @@ def test_a_window_and_a_number_of_blocks_are_taken_as_given(file: Path) -> None:
 
 
 def test_the_table_has_a_row_per_head(file: Path) -> None:
-    ended = run("score-heads", file)
+    ended = command("score-heads", file)
     assert (ended.code, ended.err) == (0, "")
     rows = [line.split() for line in ended.out.splitlines()]
     assert [row[:3] for row in rows if row and row[0].isdigit()] == [
@@ -100,14 +100,14 @@ def test_a_file_that_is_none_is_one_line(
         Path("heads.npy").write_bytes(content)
     elif content is not None:
         np.save("heads.npy", content, allow_pickle=True)
-    ended = run("score-heads", "heads.npy")
+    ended = command("score-heads", "heads.npy")
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert ended.err.startswith(f"attnsweep: {message}")
     assert not Path("executed").exists()
 
 
 def test_blocks_that_do_not_fit(file: Path) -> None:
-    ended = run("score-heads", file, "--window", "5", "--num-pos", "3")
+    ended = command("score-heads", file, "--window", "5", "--num-pos", "3")
     expected = "a number of blocks from 0 to 2, which is the number of tokens // window"
     assert ended.code == 2
     assert ended.err == f"attnsweep: num_pos: got 3, expected {expected}; lower num_pos, or lower window=5\n"
@@ -173,7 +173,7 @@ def test_free_entries_take_what_the_families_do_not_have(tmp_path: Path) -> None
     assert blocks["sigma_3_any_column_plus_e"] == pytest.approx(dropout)
     assert blocks["sigma_3_plus_e"] > dropout + 1
     assert blocks["sigma_1_plus_e"] == pytest.approx(blocks["sigma_1"] - 4)
-    assert "S3 any+E" in run("score-heads", *given, "--free-entries", "2").out
+    assert "S3 any+E" in command("score-heads", *given, "--free-entries", "2").out
     assert "sigma_2_plus_e" not in _scored(*given)[0]
 
 

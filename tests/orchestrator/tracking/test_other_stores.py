@@ -19,9 +19,8 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.tracking.follow import Follower, SyncResult, sync_with
+from attnsweep.orchestrator.tracking.other_stores import TensorBoardStore, WandbStore
 from attnsweep.orchestrator.tracking.run_store import RunStore
-from attnsweep.orchestrator.tracking.tensorboard import TensorBoardStore
-from attnsweep.orchestrator.tracking.wandb import WandbStore
 from attnsweep.workloads.errors import UserError
 from tests.fault.servers import wait_until
 from tests.orchestrator.small_sweep import STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -199,7 +198,7 @@ app(sys.argv[2:])
         ("tensorboard", "tensorboard.summary.writer.record_writer:RecordWriter.write@40", 2),
         ("tensorboard", "pathlib:Path.replace@2", 2),
         ("wandb", "wandb.sdk.wandb_run:Run.finish@2", 3),
-        ("wandb", "attnsweep.orchestrator.tracking.wandb:WandbRuns._mark@2", 2),
+        ("wandb", "attnsweep.orchestrator.tracking.other_stores:WandbRuns._mark@2", 2),
     ],
     indirect=["kind"],
     ids=["tensorboard-within", "tensorboard-before it counts", "wandb-within", "wandb-before it counts"],

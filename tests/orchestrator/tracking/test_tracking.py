@@ -5,7 +5,6 @@ import math
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,27 +16,22 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
 from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, TrialValues, short_number, trial_contents
-from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.follow import Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import experiment, open_client, tracking_uri
+from attnsweep.orchestrator.tracking.store import database_of, experiment, open_client, tracking_uri
 from attnsweep.orchestrator.tracking.view import METRICS
 from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
+from tests.orchestrator.mlflow_runs import everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
+pytestmark = pytest.mark.usefixtures("client")
+
 SOLVED = ["solved"] * 4
 FINISHED_MS = round(FINISHED.timestamp() * 1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def client(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_database: Path) -> Iterator[MlflowClient]:
-    with default_store(tmp_path_factory.mktemp("work"), _empty_mlflow_database) as store:
-        yield store
 
 
 @pytest.mark.slow
@@ -266,24 +260,17 @@ def test_a_trial_of_one_training_has_one_curve(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) -> None:
-    trials = trial_rows(0, ["diverged"] * 4), trial_rows(1, ["failed"] * 4)
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("finite"), *trials)
+    """MLflow would store an infinite value as the largest double, and plot it."""
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("finite", replicates=2), {})
+    with open_writer(directory) as writer:
+        commit(writer, trial_rows(0, ["diverged"] * 2), {0: [9.0, math.inf], 1: [9.0, 9.0, math.inf]})
+        commit(writer, trial_rows(1, ["failed"] * 2))
     sync(directory)
     diverged, failed = runs_of(client, directory)
     assert diverged.data.metrics["diverged_rate"] == 1
     assert "loss_median" not in diverged.data.metrics
     assert set(failed.data.metrics) == {"n_trainings", "train_seconds"}
-
-
-@pytest.mark.slow
-def test_a_curve_without_a_finite_loss_is_no_curve(client: MlflowClient, tmp_path: Path) -> None:
-    """MLflow would store an infinite value as the largest double, and plot it."""
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("infinite", replicates=2), {})
-    with open_writer(directory) as writer:
-        commit(writer, trial_rows(0, ["diverged"] * 2), {0: [9.0, math.inf], 1: [9.0, 9.0, math.inf]})
-    sync(directory)
-    [run] = runs_of(client, directory)
-    median = client.get_metric_history(run.info.run_id, "loss_curve/median")
+    median = client.get_metric_history(diverged.info.run_id, "loss_curve/median")
     assert [(each.step, each.value) for each in median] == [(0, 9.0)]
 
 
@@ -300,14 +287,6 @@ def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
     assert tracking_uri() == "http://tracking"
     assert tracking_uri("http://other") == "http://other"
-
-
-@pytest.mark.slow
-def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> None:
-    sync(sweep_on_disk(tmp_path / "sweep", small_sweep("wal"), trial_rows(0, SOLVED)))
-    connection = sqlite3.connect("sweeps/mlflow.db")
-    assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
-    connection.close()
 
 
 @pytest.mark.slow
@@ -331,13 +310,9 @@ def test_a_kept_database_that_is_damaged_is_made_again(tmp_path: Path, monkeypat
     kept.write_bytes(whole[: len(whole) // 3])
     [only] = open_client(f"sqlite:///{tmp_path / 'second.db'}").search_experiments()
     assert (only.name, kept.stat().st_size) == ("Default", len(whole))
-
-
-@pytest.mark.slow
-def test_a_database_is_made_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    [only] = open_client(f"sqlite:///{tmp_path / 'first.db'}").search_experiments()
+    # Where nothing can be kept, a database is made all the same.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "first.db"))
+    [only] = open_client(f"sqlite:///{tmp_path / 'third.db'}").search_experiments()
     assert only.name == "Default"
 
 
@@ -351,6 +326,8 @@ def test_the_default_database_may_be_anywhere(tmp_path: Path, monkeypatch: pytes
     assert database_of(tracking_uri()) == odd / "sweeps" / "mlflow.db"
     connection = sqlite3.connect(odd / "sweeps" / "mlflow.db")
     assert connection.execute("select name from experiments where name = 'mine'").fetchall() == [("mine",)]
+    # It is read while it is written.
+    assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
     connection.close()
 
 

@@ -28,18 +28,14 @@ from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
 from tests.fault.servers import wait_until
-from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
+from tests.orchestrator.mlflow_runs import everything_stored, runs_of, warnings_in
 from tests.orchestrator.small_sweep import FINISHED, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
+pytestmark = pytest.mark.usefixtures("client")
+
 SOLVED = ["solved"] * 4
 FINISHED_MS = round(FINISHED.timestamp() * 1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def client(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_database: Path) -> Iterator[MlflowClient]:
-    with default_store(tmp_path_factory.mktemp("work"), _empty_mlflow_database) as store:
-        yield store
 
 
 def _wait_until(condition: Callable[[], bool], projection: Projection) -> None:
@@ -106,7 +102,7 @@ def test_a_sweep_goes_on_without_mlflow(
     assert problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
     assert "\n" not in problem
     assert projection.lag == f"10,000 trials behind: {problem}"
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
+    [warning] = warnings_in(caplog)
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
     assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.place}` logs what is missing")

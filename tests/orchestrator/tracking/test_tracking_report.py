@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,15 @@ from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.projection import Projection, have_report_drawn
 from attnsweep.orchestrator.tracking.report import add_report
 from attnsweep.search_spaces import Categorical
-from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
+from tests.orchestrator.mlflow_runs import everything_stored, runs_of, warnings_in
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
+
+pytestmark = pytest.mark.usefixtures("client")
 
 SOLVED = ["solved"] * 4
 PLAIN = {"n_steps": 8}
 """A space that varies nothing: its report has two figures."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def client(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_database: Path) -> Iterator[MlflowClient]:
-    with default_store(tmp_path_factory.mktemp("work"), _empty_mlflow_database) as store:
-        yield store
 
 
 def _artifacts(client: MlflowClient, directory: SweepDirectory, folder: str) -> dict[str, int]:
@@ -94,7 +89,7 @@ def test_what_keeps_the_report_from_being_drawn_is_a_warning(
     fragment.write_bytes(b"torn")
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         add_report(directory)
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
+    [warning] = warnings_in(caplog)
     assert warning.startswith("no report in MLflow: ")
     assert f"`attnsweep mlflow-sync {directory.place}` adds it" in warning
     assert _artifacts(client, directory, "report") == {}
@@ -104,7 +99,7 @@ def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("gone"), trial_rows(0, SOLVED))
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         add_report(directory, "nowhere://")
-    assert any("no report in MLflow" in record.getMessage() for record in caplog.records)
+    assert any("no report in MLflow" in warning for warning in warnings_in(caplog))
 
 
 @pytest.mark.scale
@@ -131,7 +126,7 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
     (folder_of(directory) / "sweep.json").write_text("torn")
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         have_report_drawn(directory, keep=False, in_mlflow=True)
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
+    [warning] = warnings_in(caplog)
     assert warning.startswith("no report: ")
     assert "4 trainings" in _report(client, directory).read_text()
 
@@ -161,7 +156,7 @@ def test_an_answer_that_is_not_understood_costs_the_report_alone(
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("other-code"), trial_rows(0, SOLVED))
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         have_report_drawn(directory, keep=False, in_mlflow=True)
-    [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
+    [warning] = warnings_in(caplog)
     assert warning.startswith(
         "no report: the MLflow process gave an answer that is not understood, and ended with the exit status -9"
     )

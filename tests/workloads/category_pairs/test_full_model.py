@@ -1,4 +1,7 @@
-"""The full models: structured attention against dense token matrices, scale, flavours."""
+"""The full models: structured attention against dense token matrices, scale, flavours, and the loss by parts.
+
+Axes: as in full_model.
+"""
 
 import itertools
 import math
@@ -7,12 +10,44 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn.functional import one_hot, pad
 
 from attnsweep.reproduction.shin.handmade import SOLUTIONS
-from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.category_pairs.full_model import FullModel, mean_by_parts
 from attnsweep.workloads.category_pairs.outcomes import reference_levels, reference_predictors
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
-from tests.workloads.category_pairs.dense_model import dense_predict
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.plain_forms import layer_norm
+
+
+def dense_predict(model: FullModel, text_BM: Tensor, *, softmax: bool, skip: bool) -> Tensor:
+    """(B, K) answers at positions 2..M."""
+    N, M = model.n_categories, model.n_positions
+    dtype = model.v_VV.dtype
+    positions = torch.eye(M, dtype=dtype).expand(text_BM.shape[0], M, M)
+    tokens_BSM = torch.cat([one_hot(text_BM, N).to(dtype).mT, positions], dim=1)
+    sees_positions = model.variant in ("solution_1", "solution_3")
+    k, q = (_embed(value, N, M, sees_positions) for value in (model.k_SS, model.q_SS))
+    v = _embed(model.v_VV, N, M, model.variant == "solution_2")
+    logits_BMM = model.scale * (k @ tokens_BSM).mT @ (q @ tokens_BSM)
+    weights_BMM = logits_BMM.softmax(dim=1) if softmax else logits_BMM
+    out_BSM = v @ tokens_BSM @ weights_BMM
+    if skip:
+        out_BSM = out_BSM + tokens_BSM
+    rows = {"solution_2": slice(N, N + M), "combined": slice(0, N + M)}.get(model.variant, slice(0, N))
+    normal_BMV = layer_norm(out_BSM[:, rows].mT, model.gain_V, model.bias_V, model.layer_norm_eps)
+    out: Tensor = model.second(torch.relu(model.first(normal_BMV)))[:, 1:, 0]
+    return out
+
+
+def _embed(value: Tensor, N: int, M: int, on_positions: bool) -> Tensor:
+    """The matrix in N + M rows and columns, zero in rows and columns that it does not see."""
+    if value.shape[0] == N + M:
+        return value
+    return pad(value, (N, 0, N, 0) if on_positions else (0, M, 0, M))
+
 
 N, M = 3, 5
 
@@ -121,3 +156,49 @@ def test_reference_levels_are_those_of_the_best_predictors() -> None:
     assert torch.cat([residual.sum(0), residual.sum(1)]).abs().max() < 1e-12
     assert levels["solved"] == 0.01 * target.var(correction=0)
     assert levels["zero"] > levels["mean"] > levels["cur"] > levels["additive"]
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+L, B = 3, 17
+TEXT = torch.randint(5, (L, B, 4), generator=GENERATOR)
+TRAINED = {name: torch.randn(L, 5, generator=GENERATOR, dtype=torch.float64) for name in ("w", "u")}
+FIXED = {"target": torch.randn(L, 5, generator=GENERATOR, dtype=torch.float64)}
+
+
+def _loss(state: dict[str, Tensor], text_BM: Tensor) -> tuple[Tensor, Tensor]:
+    one_hot = (text_BM.unsqueeze(-1) == torch.arange(5)).double()
+    error_B = torch.tanh(one_hot @ state["w"]).sum(1) - (one_hot @ state["target"]).sum(1)
+    return error_B.square().mean(), error_B
+
+
+def _over_lanes(n_texts: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Losses, what they return besides, and gradients."""
+    leaves = {name: value.clone().requires_grad_() for name, value in TRAINED.items()}
+
+    def by_parts(trained: State, fixed: State, text_BM: Tensor) -> tuple[Tensor, ...]:
+        return mean_by_parts(_loss, trained, fixed, text_BM, n_texts)
+
+    losses, errors = vmap(by_parts)(leaves, FIXED, TEXT)
+    weights = torch.arange(1.0, L + 1).double()
+    return losses, errors, torch.autograd.grad((weights * losses).sum(), list(leaves.values()), materialize_grads=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_texts", [1, 5, 16])
+def test_parts_of_any_size_give_the_loss_and_its_gradient(n_texts: int) -> None:
+    torch.testing.assert_close(_over_lanes(n_texts), _over_lanes(B), rtol=1e-13, atol=1e-14)
+
+
+def test_a_loss_that_is_only_looked_at_takes_no_gradient() -> None:
+    trained, fixed = ({name: value[0] for name, value in state.items()} for state in (TRAINED, FIXED))
+    with torch.no_grad():
+        torch.testing.assert_close(mean_by_parts(_loss, trained, fixed, TEXT[0], 5), _loss(trained | fixed, TEXT[0]))
+
+
+def test_a_second_derivative_is_refused_not_zero() -> None:
+    trained, fixed = ({name: value[0].clone() for name, value in state.items()} for state in (TRAINED, FIXED))
+    w = trained["w"].requires_grad_()
+    mean, _ = mean_by_parts(_loss, trained, fixed, TEXT[0], 5)
+    (gradient,) = torch.autograd.grad(mean, w, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.autograd.grad(gradient.sum(), w)

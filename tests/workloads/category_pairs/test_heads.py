@@ -28,18 +28,18 @@ def test_a_solution_is_recognized_up_to_scale_and_sign(name: str) -> None:
     logits, values = _blocks(name)
     lanes = torch.stack([logits, -3 * logits, logits + 0.01 * NOISE[0], NOISE[0]])
     values = torch.stack([values, -0.1 * values, values + 0.01 * NOISE[1], NOISE[1]])
-    found = solution_scores("combined", lanes, values, TARGET.expand(4, N, N))
-    assert list(found[1]) == [name, name, name, "none"]
+    _, labels = solution_scores("combined", lanes, values, TARGET.expand(4, N, N))
+    assert list(labels) == [name, name, name, "none"]
 
 
 def test_mixtures_and_dead_blocks() -> None:
     logits, values = _blocks("solution_2", "solution_3")
     zero = torch.zeros_like(logits)
-    found = solution_scores(
+    scores, labels = solution_scores(
         "combined", torch.stack([logits, zero]), torch.stack([values, zero]), TARGET.expand(2, N, N)
     )
-    assert list(found[1]) == ["mixed", "none"]
-    shares = [found[0][f"share_logits_{block}"][0] for block in ("cc", "cp", "pc", "pp")]
+    assert list(labels) == ["mixed", "none"]
+    shares = [scores[f"share_logits_{block}"][0] for block in ("cc", "cp", "pc", "pp")]
     assert shares == pytest.approx([0.5, 0.0, 0.0, 0.5])
 
 
@@ -48,8 +48,8 @@ def test_variants_of_restricted_sight_are_read_like_the_combined_model(name: str
     logits, values = _blocks(name)
     categories, positions = slice(0, N), slice(N, None)
     sees, writes = (categories, positions) if name == "solution_2" else (positions, categories)
-    found = solution_scores(
+    scores, labels = solution_scores(
         name, logits[sees, sees].unsqueeze(0), values[writes, writes].unsqueeze(0), TARGET.unsqueeze(0)
     )
-    assert list(found[1]) == [name]
-    assert found[0][name][0] >= 0.5
+    assert list(labels) == [name]
+    assert scores[name][0] >= 0.5

@@ -41,13 +41,6 @@ def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
     }
 
 
-def test_levels_that_the_loss_does_not_tell_apart_are_named_together() -> None:
-    levels = {"zero": np.ones(1), "constant": np.ones(1), "solved": np.zeros(1)}
-    evidence = Evidence(steps=np.array([0]), metrics={"eval_loss": np.ones((1, 1))}, levels=levels)
-    stuck = {"constant": "marginal", "zero": "degenerate_zero"}
-    assert judge_by_levels(evidence, stuck).detail.tolist() == [["constant or zero"]]
-
-
 STEPS = np.array([0, 1, 2, 4, 7, 10])
 POSITIVE = st.floats(1e-3, 1e3)
 

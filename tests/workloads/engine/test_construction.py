@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.attention.layers import Embedding, Linear
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.construction import check_alike, check_trainable, starting_state
-from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.contract import Lanes
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.streams import generator_seed
@@ -155,51 +155,35 @@ def test_a_drawn_buffer_is_the_lanes_own() -> None:
     assert torch.equal(together[1], alone[0])
 
 
-def test_a_vector_that_depends_on_a_parameter_is_the_lanes_own() -> None:
-    class Scaled(nn.Module):
-        def __init__(self, gain: float) -> None:
-            super().__init__()
-            self.gain = nn.Parameter(torch.full((2,), gain))
-
-    settings = [AnyParameters(gain=gain) for gain in (1.0, 3.0)]
-    parameters, _, _ = starting_state(AnyModule(lambda each: Scaled(each.gain)), lanes_of(*settings))
-    assert parameters["gain"].tolist() == [[1.0, 1.0], [3.0, 3.0]]
-
-
 GENERATOR = torch.Generator().manual_seed(0)
 OF_NUMPY = np.random.default_rng(0)
 
 
+def _with_bias(draw: Callable[[], Tensor]) -> nn.Module:
+    module = nn.Linear(3, 3)
+    module.bias = nn.Parameter(draw())
+    return module
+
+
+def _with_rate() -> nn.Module:
+    module = nn.Linear(3, 3)
+    module.rate = float(OF_NUMPY.normal())  # type: ignore[assignment]
+    return module
+
+
 @pytest.mark.parametrize(
-    "draw",
+    ("build", "name"),
     [
-        lambda: torch.rand(3, generator=GENERATOR),
-        lambda: torch.from_numpy(OF_NUMPY.normal(size=3)),
-        lambda: torch.from_numpy(np.random.default_rng().normal(size=3)),
+        (lambda: _with_bias(lambda: torch.rand(3, generator=GENERATOR)), "bias"),
+        (lambda: _with_bias(lambda: torch.from_numpy(OF_NUMPY.normal(size=3))), "bias"),
+        (lambda: _with_bias(lambda: torch.from_numpy(np.random.default_rng().normal(size=3))), "bias"),
+        (_with_rate, "rate"),
     ],
 )
-def test_a_generator_that_cannot_be_seeded_is_refused_by_name(draw: Callable[[], Tensor]) -> None:
-    def build(_: AnyParameters) -> nn.Module:
-        module = nn.Linear(3, 3)
-        module.bias = nn.Parameter(draw())
-        return module
-
-    with pytest.raises(
-        SpecError, match="bias of the module: got 'another value when the module of the same training is"
-    ):
-        starting_state(AnyModule(build), lanes_of(AnyParameters()))
-
-
-def test_a_number_drawn_from_such_a_generator_is_refused_by_name() -> None:
-    def build(_: AnyParameters) -> nn.Module:
-        module = nn.Linear(3, 3)
-        module.rate = float(OF_NUMPY.normal())  # type: ignore[assignment]
-        return module
-
-    with pytest.raises(
-        SpecError, match="rate of the module: got 'another value when the module of the same training is"
-    ):
-        starting_state(AnyModule(build), lanes_of(AnyParameters()))
+def test_a_generator_that_cannot_be_seeded_is_refused_by_name(build: Callable[[], nn.Module], name: str) -> None:
+    message = f"{name} of the module: got 'another value when the module of the same training is"
+    with pytest.raises(SpecError, match=message):
+        starting_state(AnyModule(lambda _: build()), lanes_of(AnyParameters()))
 
 
 def test_what_a_training_does_not_start_with_need_not_be_set() -> None:
@@ -239,16 +223,6 @@ def test_layers_of_the_engine_are_drawn_beside_layers_with_an_initialization_of_
         assert torch.equal(parameters[name], (2 * lanes.streams.uniform(f"init/{name}", shape) - 1) / 3)
     (module,), _ = check_alike(AnyModule(build), lanes)
     assert torch.equal(parameters["own.bias"][0], module.state_dict()["own.bias"])
-
-
-def test_lanes_of_other_seeds_differ() -> None:
-    biases = {
-        starting_state(
-            AnyModule(lambda _: nn.Linear(2, 1)), Lanes([Training(AnyParameters(), seed)], torch.device("cpu"))
-        )[0]["bias"].item()
-        for seed in range(20)
-    }
-    assert len(biases) == 20
 
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4)

@@ -11,7 +11,6 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.continued import Redraw, Redrawn, drawn_for_evaluation
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.engine.executors.programs import executors_on
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
@@ -20,7 +19,7 @@ from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
-from tests.workloads.translation.small_translation import SMALL
+from tests.workloads.engine.test_checkpoint import SENTENCES, STRINGS
 
 SAMPLED: dict[str, Value] = {
     "variant": "categories_only",
@@ -30,15 +29,6 @@ SAMPLED: dict[str, Value] = {
     "n_positions": 4,
     "n_steps": 40,
     "optimizer": "adam",
-}
-STRINGS: dict[str, Value] = {
-    "n_steps": 20,
-    "train_length": 5,
-    "eval_batch_size": 20,
-    "test_batch_size": 5,
-    "longest_test_length": 12,
-    "d_model": 6,
-    "d_ffn": 8,
 }
 CHAIN: dict[str, Value] = {
     "task": "order_2_chain",
@@ -50,29 +40,25 @@ CHAIN: dict[str, Value] = {
     "batch_size": 4,
     "eval_batch_size": 4,
 }
-SENTENCES: dict[str, Value] = {**SMALL, "n_steps": 12, "n_probes": 3, "eval_sentences": 6, "head_sentences": 6}
 CASES: dict[str, tuple[Workload[Any], dict[str, Value], int, Redrawn]] = {
     "pairs": (CategoryPairs(), SAMPLED, 17, "data"),
     "pairs, from the start": (CategoryPairs(), SAMPLED, 0, "data"),
-    "strings": (FormalLanguages(), STRINGS, 6, "data"),
+    "strings": (FormalLanguages(), STRINGS | {"n_steps": 20}, 6, "data"),
     "chain": (GPTWorkload(), CHAIN, 5, "data"),
     "sentences": (Translation(), {**SENTENCES, "dropout": 0.2}, 1, "noise"),
 }
 
 
-def _at(workload: Workload[Any], training: Training[Any], step: int, engine: str = "vmapped") -> Checkpoint:
-    pack = Pack(workload, [training], extra_probe_steps=[step], programs=executors_on("cpu", engine))
+def _at(workload: Workload[Any], training: Training[Any], step: int) -> Checkpoint:
+    pack = Pack(workload, [training], extra_probe_steps=[step])
     while pack.step < step or not pack.result().evidence.metrics:
         pack.advance(1, 1)
     return pack.checkpoint()
 
 
-def _continued(
-    workload: Workload[Any], training: Training[Any], redraw: Redraw, engine: str = "vmapped"
-) -> tuple[PackResult, Pack[Any]]:
-    state = _at(workload, training, redraw.step, engine)
-    programs = executors_on("cpu", engine)
-    pack = Pack.continued(workload, training, state, redraw, extra_probe_steps=[redraw.step], programs=programs)
+def _continued(workload: Workload[Any], training: Training[Any], redraw: Redraw) -> tuple[PackResult, Pack[Any]]:
+    state = _at(workload, training, redraw.step)
+    pack = Pack.continued(workload, training, state, redraw, extra_probe_steps=[redraw.step])
     return pack.train_to_end(), pack
 
 
@@ -164,16 +150,3 @@ def test_the_order_of_a_pass_that_has_begun_stays() -> None:
     # Passes are drawn where they begin.
     assert 1 not in anew
     assert {second - first for first, second in pairwise([0, *anew])} == {anew[0]}
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_compiled_blocks_continue_to_the_last_bit() -> None:
-    workload, values, step, what = CASES["pairs"]
-    training = Training(defaults(workload, **values), 11)
-    expected = Pack(workload, [training], programs=executors_on("cpu", "blocks")).train_to_end()
-    found, _ = _continued(workload, training, Redraw(what, [11, *range(8)], step), "blocks")
-    probes = np.searchsorted(found.evidence.steps, expected.evidence.steps)
-    for name, values_LP in found.evidence.metrics.items():
-        np.testing.assert_array_equal(values_LP[0, probes], expected.evidence.metrics[name][0], name)
-    assert len(set(found.evidence.metrics["eval_loss"][:, -1].tolist())) == 9

@@ -54,16 +54,3 @@ def test_whether_a_lane_has_an_initialization_of_its_own_does_not_depend_on_its_
     drawn = draw_parameters(module, sigma, streams, {"weight": built})["weight"]
     assert torch.equal(drawn[0], _draw(module, NAN)["weight"][0])
     assert torch.equal(drawn[1], torch.eye(4))
-
-
-def test_vectors_keep_what_the_module_was_built_with() -> None:
-    norm = nn.LayerNorm(8)
-    drawn = _draw(norm, 0.1, NAN)
-    assert torch.equal(drawn["weight"], torch.ones(2, 8))
-    assert torch.equal(drawn["bias"], torch.zeros(2, 8))
-
-
-def test_lanes_with_and_without_sigma_share_a_pack() -> None:
-    module = Linear(6, 6, bias=False)
-    mixed, alone = _draw(module, 0.1, NAN)["weight"], _draw(module, NAN, first_seed=1)["weight"]
-    assert torch.equal(mixed[1], alone[0])

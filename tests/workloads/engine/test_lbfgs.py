@@ -240,14 +240,6 @@ def test_a_pack_lets_lanes_go_that_lbfgs_has_ended() -> None:
     assert np.isfinite(result.last("eval_loss")).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_lanes", [1, 5])
-def test_a_training_by_lbfgs_does_not_depend_on_its_pack(n_lanes: int) -> None:
-    whole, part = _trained(24).evidence.metrics, _trained(n_lanes).evidence.metrics
-    for metric, table in part.items():
-        np.testing.assert_array_equal(whole[metric][:n_lanes], table, err_msg=metric)
-
-
 N_LANES = 300
 TOLERANCE_CHANGE = 1e-3
 

@@ -92,14 +92,6 @@ def test_matrix_products_do_not_round_by_the_place_in_the_pack(dtype: str) -> No
 
 
 @pytest.mark.slow
-def test_slices_do_not_change_a_training() -> None:
-    training = _training(3)
-    np.testing.assert_array_equal(
-        _train(training, slice_steps=7).evidence.metrics["eval_loss"], _train(training).evidence.metrics["eval_loss"]
-    )
-
-
-@pytest.mark.slow
 def test_a_diverging_lane_is_frozen_with_its_step() -> None:
     result = _train(_training(0), _training(1, learning_rate=10.0, init_sigma=2.0))
     assert result.diverged_step[0] == -1

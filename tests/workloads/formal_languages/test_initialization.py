@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.testing import defaults
+from tests.workloads.formal_languages.torch_encoder import parameters_of
 
 WORKLOAD = FormalLanguages()
 
@@ -27,18 +28,7 @@ def torchs() -> dict[str, Tensor]:
         for _ in range(40):
             layer = nn.TransformerEncoderLayer(16, 1, 64)
             for name, value in {
-                "layers.0.in_weight_DE": layer.self_attn.in_proj_weight,
-                "layers.0.in_bias_E": layer.self_attn.in_proj_bias,
-                "layers.0.out_weight_DD": layer.self_attn.out_proj.weight,
-                "layers.0.out_bias_D": layer.self_attn.out_proj.bias,
-                "layers.0.first_weight_DW": layer.linear1.weight,
-                "layers.0.first_bias_W": layer.linear1.bias,
-                "layers.0.second_weight_WD": layer.linear2.weight,
-                "layers.0.second_bias_D": layer.linear2.bias,
-                "layers.0.attended_gain_D": layer.norm1.weight,
-                "layers.0.attended_bias_D": layer.norm1.bias,
-                "layers.0.output_gain_D": layer.norm2.weight,
-                "layers.0.output_bias_D": layer.norm2.bias,
+                **{f"layers.0.{name}": value for name, value in parameters_of(layer).items()},
                 "symbol_SD": nn.Embedding(3, 16).weight,
                 "answer_weight_D1": nn.Linear(16, 1).weight,
                 "answer_bias_1": nn.Linear(16, 1).bias,

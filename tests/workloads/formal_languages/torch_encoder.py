@@ -50,12 +50,12 @@ class TorchEncoder:
         """Gradients by the encoder's parameter names; they equal its own if attention is not rescaled."""
         found = {"symbol_SD": self.symbol, "answer_weight_D1": self.answer.weight, "answer_bias_1": self.answer.bias}
         for index, layer in enumerate(self.body.layers):
-            found |= {f"layers.{index}.{name}": value for name, value in _pairs(layer).items()}
+            found |= {f"layers.{index}.{name}": value for name, value in parameters_of(layer).items()}
         gradients = {name: value.grad for name, value in found.items()}
         return {name: each.T if each.dim() == 2 and name != "symbol_SD" else each for name, each in gradients.items()}  # type: ignore[union-attr, misc]
 
 
-def _pairs(layer: nn.TransformerEncoderLayer) -> dict[str, Tensor]:
+def parameters_of(layer: nn.TransformerEncoderLayer) -> dict[str, Tensor]:
     """PyTorch's parameters by our names; matrices are transposed to ours."""
     return {
         "in_weight_DE": layer.self_attn.in_proj_weight,
@@ -76,7 +76,7 @@ def _pairs(layer: nn.TransformerEncoderLayer) -> dict[str, Tensor]:
 def _copy(
     ours: EncoderLayer, theirs: nn.TransformerEncoderLayer, factors: tuple[float, float], layer_norm_eps: float
 ) -> None:
-    for name, value in _pairs(theirs).items():
+    for name, value in parameters_of(theirs).items():
         own = getattr(ours, name).detach()
         value.data = (own.T if own.dim() == 2 else own).clone()
     width = theirs.self_attn.embed_dim

@@ -1,14 +1,43 @@
-"""The GPT's sizes, what its logits depend on, generation with a cache, and what low-rank updates train."""
+"""The GPT: what its logits depend on, generation with a cache, low-rank updates, gradients by hand, identities."""
 
+import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from attnsweep.reproduction.boue.counts import Kept, next_logits
+from attnsweep.reproduction.boue.gradients import MaskThatMultiplies
+from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
+from attnsweep.workloads.gpt.backward import gradients_by_hand
 from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
-from tests.workloads.gpt.models import N_WORDS, random_batch, random_gpt
+from attnsweep.workloads.gradients.subject import at_random_weights
+from attnsweep.workloads.identities import KeyBias
+from attnsweep.workloads.testing import defaults
+
+N_WORDS, N_CONTEXT = 7, 6
+
+
+def random_gpt(seed: int = 0, layer_norm_eps: float = 1e-5, attention_scale: str = "inv_sqrt_d", **sizes: Any) -> GPT:
+    """All parameters random, biases and gains too."""
+    shape = GPTShape(**{"n_words": N_WORDS, "n_tokens": N_CONTEXT, "d_model": 8, "d_ffn": 9} | sizes)
+    model = GPT(shape, layer_norm_eps=layer_norm_eps, attention_scale=attention_scale, lora_scale=1.7).double()
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for value in model.parameters():
+            noise = torch.randn(value.shape, generator=draw, dtype=torch.float64)
+            value.copy_(noise / value.shape[-1] ** 0.5 if value.dim() > 1 else value + 0.3 * noise)
+    return model
+
+
+def random_batch(n_sequences: int = 2, n_tokens: int = 5, seed: int = 0) -> Batch:
+    draw = torch.Generator().manual_seed(seed)
+    token, target = (torch.randint(N_WORDS, (n_sequences, n_tokens), generator=draw) for _ in range(2))
+    weight = torch.rand(n_sequences, n_tokens, generator=draw, dtype=torch.float64)
+    return {"token": token, "target": target, "weight": weight}
+
 
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {"n_blocks": 2},
@@ -53,3 +82,72 @@ def test_only_low_rank_updates_are_trained() -> None:
     assert {name for name, _ in whole.named_parameters()} == names - left
     assert names - left <= {name for name, _ in model.named_buffers()}
     assert sum(value.numel() for value in model.parameters()) == 2 * 18 * 2 * 6 + 2 * (6 + 5)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"layer_norm_eps": 0.0},
+    "gelu, two heads": {"activation": "gelu", "n_heads": 2},
+    "tanh, not causal": {"activation": "gelu_tanh", "n_heads": 4, "is_causal": False, "positions": "none"},
+    "tied, three blocks": {"tied": True, "n_blocks": 3, "layer_norm_eps": 0.1, "positions": "sinusoidal"},
+    "merged": {"qk": "merged", "n_heads": 2, "n_blocks": 2},
+    "rank, log n": {"qk_rank": 3, "n_heads": 2, "attention_scale": "log_n_inv_sqrt_d"},
+    "lora": {"lora_rank": 2, "n_blocks": 2},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_they_are_those_of_autograd(case: str) -> None:
+    model, batch = random_gpt(**CASES[case]), random_batch()
+    GPTWorkload().loss(model, batch).backward()
+    with torch.no_grad():
+        ours = gradients_by_hand(model, batch)
+    theirs = {name: value.grad for name, value in model.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    norm = math.sqrt(sum(value.square().sum().item() for value in theirs.values() if value is not None))
+    for name, value in theirs.items():
+        assert value is not None, name
+        assert (value - ours[name]).abs().max() < 1e-15 * norm, name
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "plain, epsilon 0": {"layer_norm_eps": 0.0, "n_heads": 2, "qk_rank": 3},
+    "tied, merged, gelu": {"tied": True, "qk": "merged", "n_heads": 2, "activation": "gelu", "n_blocks": 2},
+    "merged, log n": {"qk": "merged", "attention_scale": "log_n_inv_sqrt_d", "positions": "sinusoidal"},
+    "low rank": {"lora_rank": 2},
+}
+
+
+class WithMaskThatMultiplies(GPTWorkload):
+    """Logits times 0 where a key is later."""
+
+    def build(self, parameters: GPTParameters) -> GPT:
+        model = super().build(parameters)
+        for block in model.blocks:
+            cast(Any, block).attention.__class__ = MaskThatMultiplies
+        return model
+
+
+def small(**values: Any) -> Training[GPTParameters]:
+    return Training(defaults(GPTWorkload(), d_model=8, d_ffn=5, batch_size=3, **values), 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_identities_hold(mode: str) -> None:
+    training = small(**MODES[mode])
+    at = at_random_weights(GPTWorkload(), [training]).point(0)
+    for identity in GPTWorkload().identities(training.parameters):
+        for found in identity.errors(at):
+            assert found.error < 1e-13, (identity.name, found.parameter)
+
+
+def test_the_key_bias_tells_of_a_mask_that_multiplies() -> None:
+    training = small()
+    at = at_random_weights(WithMaskThatMultiplies(), [training]).point(0)
+    (key_bias,) = (each for each in GPTWorkload().identities(training.parameters) if isinstance(each, KeyBias))
+    assert key_bias.errors(at)[0].error > 1e-6
+    assert "the mask multiplies" in key_bias.reason(at)
+
+
+def test_flat_directions_are_named_once() -> None:
+    names = [each.name for each in GPTWorkload().identities(small(n_blocks=2, n_heads=2).parameters)]
+    assert len(set(names)) == len(names)

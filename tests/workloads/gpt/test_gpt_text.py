@@ -14,17 +14,30 @@ import pytest
 import torch
 
 from attnsweep.orchestrator.storage.stored_code import named_files
+from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
+from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import take_over
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
-from attnsweep.workloads.gpt.data import evaluation_batch, training_batch
 from attnsweep.workloads.gpt.text import END, Text, read_text
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
-from tests.workloads.gpt.own_text import RHYME, prepared
+
+RHYME = [f"{number} little birds sat on a wall, {number} little birds in all" for number in range(100, 160)]
+
+
+def prepared(folder: Path, lines: list[str] = RHYME, unit: Unit = "characters", **settings: float) -> Path:
+    """The file of a prepared text."""
+    (folder / "plain.txt").write_text("\n".join(lines))
+    settings = {"held_out": 0.3} | settings
+    out = folder / "text.parquet"
+    prepare_text(folder / "plain.txt", out, None, PreparationSettings(unit=unit, **settings))  # type: ignore[arg-type]
+    return out
+
 
 WORKLOAD = GPTWorkload()
 TINY: dict[str, Value] = {"task": "text", "n_tokens": 8, "n_steps": 6, "batch_size": 4, "eval_batch_size": 6}
@@ -62,19 +75,19 @@ def test_a_text_is_read_as_it_was_prepared(tmp_path: Path, unit: str) -> None:
 def test_steps_see_the_training_part_and_losses_the_held_out_part(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     text, lanes = read_text(corpus), lanes_of(corpus)
-    for batch, part in ((training_batch(lanes, 3), text.train), (evaluation_batch(lanes), text.held_out)):
+    for batch, part in ((WORKLOAD.batch(lanes, 3), text.train), (WORKLOAD.eval_batch(lanes), text.held_out)):
         windows = {tuple(row) for row in np.lib.stride_tricks.sliding_window_view(part, 9).tolist()}
         whole = torch.cat([batch["token"], batch["target"][..., -1:]], -1)
         assert {tuple(row) for row in whole.flatten(0, 1).tolist()} <= windows
         assert torch.equal(batch["token"][..., 1:], batch["target"][..., :-1])
         torch.testing.assert_close(batch["weight"].sum((1, 2)), torch.ones(2))
-    assert not torch.equal(training_batch(lanes, 3)["token"], training_batch(lanes, 4)["token"])
-    assert not torch.equal(training_batch(lanes, 3)["token"][0], training_batch(lanes, 3)["token"][1])
+    assert not torch.equal(WORKLOAD.batch(lanes, 3)["token"], WORKLOAD.batch(lanes, 4)["token"])
+    assert not torch.equal(WORKLOAD.batch(lanes, 3)["token"][0], WORKLOAD.batch(lanes, 3)["token"][1])
 
 
 def test_every_window_is_drawn(tmp_path: Path) -> None:
     corpus = prepared(tmp_path, ["ab" * 3 + str(line) for line in range(20)], min_frequency=1)
-    batch = training_batch(lanes_of(corpus, batch_size=500), 0)
+    batch = WORKLOAD.batch(lanes_of(corpus, batch_size=500), 0)
     text = read_text(corpus)
     found = {tuple(row) for row in batch["token"].flatten(0, 1).tolist()}
     assert found == {tuple(text.train[first : first + 8].tolist()) for first in range(len(text.train) - 8)}
@@ -83,7 +96,7 @@ def test_every_window_is_drawn(tmp_path: Path) -> None:
 def test_levels_are_the_training_parts_laws_on_held_out_windows(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     lanes, train = lanes_of(corpus), read_text(corpus).train.tolist()
-    batch, V = evaluation_batch(lanes), lanes.shared.n_words
+    batch, V = WORKLOAD.eval_batch(lanes), lanes.shared.n_words
     ones, pairs, firsts = Counter(train[1:]), Counter(pairwise(train)), Counter(train[:-1])
     unigram = [(ones[word] + 1 / V) / (len(train) - 1 + 1) for word in range(V)]
     expected = {"constant": 0.0, "current": 0.0}

@@ -15,7 +15,7 @@ from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
-from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch
+from attnsweep.workloads.gpt.workload import LEVEL
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
 
@@ -118,7 +118,7 @@ def test_a_training_at_a_tiny_sigma_starts_at_the_uniform_prediction() -> None:
 
 def test_levels_are_losses_of_reference_predictors_on_the_evaluation_batch() -> None:
     lanes = Lanes([Training(defaults(WORKLOAD, eval_batch_size=50), seed) for seed in range(2)], torch.device("cpu"))
-    batch = evaluation_batch(lanes)
+    batch = WORKLOAD.eval_batch(lanes)
     torch.testing.assert_close(batch["weight"].sum((1, 2)), torch.ones(2))
     targets = batch["target"][0][batch["weight"][0] > 0]
     table = lanes.streams.integers("task/table", (4, 4), 4)[0]

@@ -1,14 +1,18 @@
-"""Translation as a workload: conformance, the same to the last bit in any pack, and that it learns."""
+"""Translation as a workload: conformance, the start, the same to the last bit in any pack, and that it learns."""
+
+import math
 
 import numpy as np
 import pytest
+import torch
 
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload
-from tests.workloads.translation.small_translation import WORKLOAD, small
+from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
 
 VARIANTS: list[dict[str, Value]] = [
     {},
@@ -84,3 +88,34 @@ def test_without_weights_nothing_is_learned_of_the_source() -> None:
     assert (verdicts.outcome[:, -1] == "marginal").all()
     assert (verdicts.detail[:, -1] == "language_model").all()
     assert (result.evidence.metrics["source_gain"] == 0).all()
+
+
+def test_xavier_is_uniform_within_its_bound_and_gaussian_where_asked() -> None:
+    parameters = small(d_model=32, d_ffn=64), small(d_model=32, d_ffn=64, init_sigma=0.3), small(d_model=32, d_ffn=64)
+    some = lanes(*parameters)
+    module = WORKLOAD.build(parameters[0])
+    found = WORKLOAD.initial(module, some)
+    gaussian = draw_parameters(module, torch.full((3,), 0.3, dtype=torch.float64), some.streams)
+    for name, built in module.named_parameters():
+        value = found[name]
+        assert value.dtype == built.dtype
+        if built.dim() == 1:
+            assert torch.equal(value, built.expand(3, -1)), name
+            continue
+        bound = math.sqrt(6 / sum(built.shape))
+        assert torch.equal(value[1], gaussian[name][1]), name
+        xavier = value[[0, 2]]
+        assert 0.98 * bound < xavier.abs().max() <= bound, name
+        # The variance of the law is 2 / (rows + columns).
+        assert abs(xavier.var() * sum(built.shape) / 2 - 1) < 0.1, name
+        assert not torch.equal(value[0], value[2]), name
+
+
+def test_a_training_starts_alike_in_any_pack() -> None:
+    module = WORKLOAD.build(small())
+    whole = WORKLOAD.initial(module, lanes(small(init_sigma=0.1), small(), small(init_sigma=0.2)))
+    alone = WORKLOAD.initial(module, lanes(small(), seed=1))
+    last = WORKLOAD.initial(module, lanes(small(init_sigma=0.2), seed=2))
+    for name, value in whole.items():
+        assert torch.equal(value[1], alone[name][0]), name
+        assert torch.equal(value[2], last[name][0]), name

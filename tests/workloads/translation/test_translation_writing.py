@@ -10,7 +10,7 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST
 from attnsweep.workloads.translation.data import studied_corpus
-from attnsweep.workloads.translation.writing import greedy_words
+from attnsweep.workloads.translation.model import greedy_words
 from tests.workloads.translation.small_translation import (
     STRUCTURES,
     WORKLOAD,

@@ -102,14 +102,10 @@ def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
     assert tokens is not None
     assert rarity is not None
     is_rare_B = rarity[tokens].masked_fill(~keys, -1).amax(1) >= sentences.n_frequent
-    ranks = torch.cat([rarity.unsqueeze(0), _permuted(rarity)])
+    ranks = torch.cat([rarity.unsqueeze(0), rarity[_permutations(len(rarity), rarity.device)]])
     rank = ranks[:, tokens].masked_fill(~keys, -1)
     second = rank.topk(min(N_RAREST, rank.shape[-1]), dim=-1).values[..., -1:]
     return (rank >= second) & keys, is_rare_B
-
-
-def _permuted(rarity: Tensor) -> Tensor:
-    return rarity[_permutations(len(rarity), rarity.device)]
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,6 +8,7 @@ Axes: W lane of a block, always last; its size is 1 where all lanes have the sam
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from attnsweep.workloads.engine.compiling.lookups import (
 )
 from attnsweep.workloads.engine.compiling.traces import (
     NoRuleError,
+    broadcast_in_dim,
     constant,
     constants_of,
     operations_of,
@@ -133,8 +135,8 @@ def _of_type(value: Any, argument: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if is_scalar and value.is_floating_point() and value.dtype != dtype else value
 
 
-def _elementwise(function: Callable[..., Tensor]) -> Rule:
-    return lambda _, *values: function(*values)
+def _elementwise(function: Callable[..., Tensor], _: fx.Node, *values: Any) -> Tensor:
+    return function(*values)
 
 
 def _same(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
@@ -157,19 +159,16 @@ def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
     # each number once for several products.
     n_terms = a.shape[1]
     by_rows, by_columns = a.chunk(_n_parts(a.shape[0], n_terms, (2, 1)), 0), b.chunk(_n_parts(b.shape[1], n_terms), 1)
-    return torch.cat([torch.cat([_product(rows, columns) for columns in by_columns], 1) for rows in by_rows])
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    return (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
+    return torch.cat(
+        [
+            torch.cat([(rows.unsqueeze(2) * columns.unsqueeze(0)).sum(1) for columns in by_columns], 1)
+            for rows in by_rows
+        ]
+    )
 
 
 def _n_parts(size: int, n_terms: int, choices: Sequence[int] = (4, 2, 1)) -> int:
     return next(n for n in choices if size % n == 0) if n_terms >= _FEWEST_OF_A_LOOP else 1
-
-
-def _bmm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
-    return (a.unsqueeze(3) * b.unsqueeze(1)).sum(2)
 
 
 def _reduction(node: fx.Node, value: Tensor, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -177,10 +176,6 @@ def _reduction(node: fx.Node, value: Tensor, dims: Any = None, *args: Any, **kwa
     if not axes:
         return value.to(kwargs.get("dtype") or value.dtype)
     return node.target(value, axes, *args, **kwargs)  # type: ignore[operator]
-
-
-def _vector_norm(node: fx.Node, value: Tensor, order: float = 2, dims: Any = None, *args: Any, **kwargs: Any) -> Any:
-    return aten.linalg_vector_norm.default(value, order, _axes(node, dims), *args, **kwargs)
 
 
 def _full_reduction(reduce: Any) -> Rule:
@@ -200,27 +195,14 @@ def _view(node: fx.Node, value: Tensor, *_: Any) -> Tensor:
     return value.reshape([*shape_of(node), value.shape[-1]])
 
 
-def _expand(node: fx.Node, value: Tensor, *_: Any, **__: Any) -> Tensor:
-    return value.expand([*shape_of(node), value.shape[-1]])
-
-
 def _permute(_: fx.Node, value: Tensor, dims: Sequence[int]) -> Tensor:
     rank = len(dims)
     return value.permute([*(dim % rank for dim in dims), rank])
 
 
-def _unsqueeze(node: fx.Node, value: Tensor, dim: int) -> Tensor:
-    return value.unsqueeze(dim % len(shape_of(node)))
-
-
 def _scatter(node: fx.Node, value: Tensor, source: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
     value, source = equal_lanes(value, source)
     return node.target(value.clone(), source, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
-
-
-def _cat(node: fx.Node, values: Sequence[Tensor], dim: int = 0) -> Tensor:
-    rank = len(shape_of(node))
-    return torch.cat(equal_lanes(*values), dim % rank)
 
 
 def _diagonal(node: fx.Node, value: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -244,24 +226,8 @@ def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
     return value.unsqueeze(-1)
 
 
-def _empty_permuted(_: fx.Node, size: Sequence[int], __: Any, **kwargs: Any) -> Tensor:
-    return torch.empty([*size, 1], dtype=kwargs.get("dtype"), device=kwargs.get("device"))
-
-
-def _new(node: fx.Node, value: Tensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
-    new: Tensor = node.target(value, [*size, 1], *args, **kwargs)  # type: ignore[operator]
-    return new
-
-
-def _broadcast(_: fx.Node, value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
-    sizes = [1] * len(shape)
-    for dim, size in zip(dims, value.shape[:-1], strict=True):
-        sizes[dim] = size
-    return value.reshape([*sizes, value.shape[-1]]).expand([*shape, value.shape[-1]])
-
-
-def _pad(_: fx.Node, value: Tensor, pad: Sequence[int], *args: Any) -> Tensor:
-    return aten.constant_pad_nd.default(value, [0, 0, *pad], *args)  # type: ignore[no-any-return]
+def _new(node: fx.Node, value: Tensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Any:
+    return node.target(value, [*size, 1], *args, **kwargs)  # type: ignore[operator]
 
 
 def _all(rule: Rule, *targets: Any) -> dict[Any, Rule]:
@@ -277,7 +243,7 @@ _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
     aten.div.Tensor: _div,
     aten.mm.default: _mm,
-    aten.bmm.default: _bmm,
+    aten.bmm.default: lambda _, a, b: (a.unsqueeze(3) * b.unsqueeze(1)).sum(2),
     aten.sum.default: _full_reduction(aten.sum.dim_IntList),
     aten.mean.default: _full_reduction(aten.mean.dim),
     aten.any.default: _full_reduction(aten.any.dims),
@@ -286,22 +252,28 @@ _RULES: dict[Any, Rule] = {
     **_all(_reduction, prims.sum.default, aten.sum.dim_IntList, aten.mean.dim),
     **_all(_reduction, aten.amax.default, aten.amin.default, aten.var.correction),
     **_all(_reduction, aten.any.dims, aten.all.dims),
-    aten.linalg_vector_norm.default: _vector_norm,
+    aten.linalg_vector_norm.default: lambda node, value, order=2, dims=None, *args, **kwargs: (
+        aten.linalg_vector_norm.default(value, order, _axes(node, dims), *args, **kwargs)
+    ),
     prims.var.default: lambda node, value, dims, correction=1.0: value.var(_axes(node, dims), correction=correction),
     **_all(_along, aten.select.int, aten.slice.Tensor, aten.cumsum.default, aten.max.dim, aten.min.dim),
     **_all(_along, aten.any.dim, aten.all.dim, aten.prod.dim_int),
     aten.flip.default: lambda node, value, dims: value.flip(_axes(node, dims)),
     **_all(_view, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
     **_all(_view, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
-    aten.expand.default: _expand,
-    prims.broadcast_in_dim.default: _broadcast,
+    aten.expand.default: lambda node, value, *_, **__: value.expand([*shape_of(node), value.shape[-1]]),
+    prims.broadcast_in_dim.default: lambda _, value, shape, dims: broadcast_in_dim(
+        value, [*shape, value.shape[-1]], [*dims, len(shape)]
+    ),
     aten.permute.default: _permute,
-    aten.unsqueeze.default: _unsqueeze,
+    aten.unsqueeze.default: lambda node, value, dim: value.unsqueeze(dim % len(shape_of(node))),
     aten.diagonal.default: _diagonal,
-    aten.cat.default: _cat,
-    aten.constant_pad_nd.default: _pad,
+    aten.cat.default: lambda node, values, dim=0: torch.cat(equal_lanes(*values), dim % len(shape_of(node))),
+    aten.constant_pad_nd.default: lambda _, value, pad, *args: aten.constant_pad_nd.default(value, [0, 0, *pad], *args),
     aten.repeat.default: lambda _, value, repeats: value.repeat(*repeats, 1),
-    aten.empty_permuted.default: _empty_permuted,
+    aten.empty_permuted.default: lambda _, size, __, dtype=None, device=None, **___: torch.empty(
+        [*size, 1], dtype=dtype, device=device
+    ),
     **_all(_scatter, aten.select_scatter.default, aten.slice_scatter.default),
     aten.diagonal_scatter.default: _diagonal_scatter,
     **_all(_created, aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format),
@@ -313,6 +285,6 @@ _RULES: dict[Any, Rule] = {
     **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
     **_all(_same, aten._to_copy.default, prims.convert_element_type.default),
     **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),
-    **{getattr(prims, function.__name__).default: _elementwise(function) for function in _PRIMS},
+    **{getattr(prims, function.__name__).default: partial(_elementwise, function) for function in _PRIMS},
 }
 """The rules by operation. Operations that PyTorch tags as pointwise need no rule of their own."""

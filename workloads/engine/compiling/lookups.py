@@ -67,9 +67,9 @@ def shape_of(node: Any) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
 
 
-def axis_of(node: fx.Node, dim: int, argument: int = 0) -> int:
+def axis_of(node: fx.Node, dim: int) -> int:
     """Converts an axis to one counted from the front: a lane axis at the end would shift those counted from the end."""
-    rank = len(shape_of(node.args[argument]))
+    rank = len(shape_of(node.args[0]))
     return dim % rank if rank else 0
 
 

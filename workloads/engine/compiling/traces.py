@@ -193,18 +193,18 @@ class Storing(fx.Interpreter):
         return _COMPILED_AS.get(target, target)(*args, **kwargs)
 
 
-def _broadcast(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+def broadcast_in_dim(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """Expands a tensor to a shape, in which its axes become the axes `dims`, as the operation of this name does."""
     sizes = [1] * len(shape)
     for dim, size in zip(dims, value.shape, strict=True):
         sizes[dim] = size
     return value.reshape(sizes).expand(*shape)
 
 
-def _variance(value: Tensor, dims: Sequence[int], correction: float = 1.0) -> Tensor:
-    return value.var(list(dims), correction=correction)
-
-
-_COMPILED_AS = {prims.broadcast_in_dim.default: _broadcast, prims.var.default: _variance}
+_COMPILED_AS: dict[Any, Callable[..., Tensor]] = {
+    prims.broadcast_in_dim.default: broadcast_in_dim,
+    prims.var.default: lambda value, dims, correction=1.0: value.var(list(dims), correction=correction),
+}
 """Replacements of operations that occur in traces and that PyTorch's compiler refuses."""
 
 

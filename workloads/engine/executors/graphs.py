@@ -27,7 +27,7 @@ from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import descent, over_lanes
 from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
@@ -115,12 +115,10 @@ class VmappedStep:
         leaf = bucket.rows.detach().requires_grad_()
         with even_rows(leaf.device):
             loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
-            # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the gradients of the
-            # single lanes.
-            (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
-            parameters, optimizer, evaluated = {ROWS: bucket.rows}, bucket.stepping, (loss_L.detach(), {ROWS: gradient})
+            loss_L, gradient = descent("loss", loss_L, leaf)
+            parameters, optimizer = {ROWS: bucket.rows}, bucket.stepping
             rates = optimizer.constants | under(RATE, read)
-            take_step(optimizer.rule, parameters, optimizer.state_of(parameters), evaluated, rates)
+            take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
     def store(self, bucket: Bucket) -> None:
         """Does nothing, because steps work directly in the bucket's memory."""

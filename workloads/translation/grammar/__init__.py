@@ -3,11 +3,11 @@
 See docs/grammar.md.
 """
 
-from attnsweep.workloads.translation.grammar.corpus import grammar_corpus
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 from attnsweep.workloads.translation.grammar.sentence_pairs import (
     SentencePair,
     arcs_as_text,
+    grammar_corpus,
     pair_as_text,
     sentence_pair,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
-from attnsweep.orchestrator.analysis.rates.bins import fine_bins
+from attnsweep.orchestrator.analysis.rates.bins import coarse_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
     STUCK,
@@ -27,7 +27,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep, measured
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
-from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.dimensions import Scalar, Varied
 from tests.orchestrator.drawn import intervals, texts
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
@@ -46,48 +46,33 @@ def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
     return {each.label: (each.rate.n, each.rate.k) for each in rates.bins}
 
 
-def test_logarithmic_ranges_are_binned_by_decades() -> None:
-    spec = small_sweep("decades", space={"init_sigma": Float(low=5e-4, high=3.0, log=True)})
-    sigmas = (5e-4, 1e-3, 0.09, 0.1, 3.0)
-    trials: list[Trial] = [({"init_sigma": sigma}, 4 * (sigma > 0.05)) for sigma in sigmas]
-    rates = _by_parameter(spec, *trials)["init_sigma"]
-    assert _counts(rates) == {
-        "1e-4..1e-3": (4, 0),
-        "1e-3..1e-2": (4, 0),
-        "1e-2..1e-1": (4, 4),
-        "1e-1..1e0": (4, 4),
-        "1e0..1e1": (4, 4),
-    }
-    assert [(each.low, each.high) for each in rates.bins][::4] == [(5e-4, 1e-3), (1.0, 3.0)]
-
-
-def test_the_upper_end_falls_into_the_last_bin() -> None:
-    spec = small_sweep(
-        "ends", space={"init_sigma": Float(low=1e-2, high=1.0, log=True), "n_positions": Int(low=2, high=8)}
-    )
-    rates = _by_parameter(spec, ({"init_sigma": 1.0, "n_positions": 8}, 4))
-    assert _counts(rates["init_sigma"]) == {"1e-2..1e-1": (0, 0), "1e-1..1e0": (4, 4)}
-    assert _counts(rates["n_positions"]) == {"2": (0, 0), "3": (0, 0), "4..5": (0, 0), "6": (0, 0), "7..8": (4, 4)}
-    assert rates["n_positions"].bins[0].rate.low is None
-
-
-def test_linear_ranges_have_up_to_five_bins() -> None:
-    spec = small_sweep("linear", space={"learning_rate": Float(low=0.1, high=0.6), "n_positions": Int(low=2, high=4)})
-    rates = _by_parameter(spec, ({"learning_rate": 0.25, "n_positions": 3}, 0))
-    assert _counts(rates["learning_rate"]) == {
-        "0.1..0.2": (0, 0),
-        "0.2..0.3": (4, 0),
-        "0.3..0.4": (0, 0),
-        "0.4..0.5": (0, 0),
-        "0.5..0.6": (0, 0),
-    }
-    assert _counts(rates["n_positions"]) == {"2": (0, 0), "3": (4, 0), "4": (0, 0)}
-
-
-def test_categories_are_binned_by_value_null_included() -> None:
-    spec = small_sweep("categories", space={"init_sigma": Categorical(choices=(None, 0.1, 1))})
-    trials: list[tuple[dict[str, Scalar], int]] = [({"init_sigma": None}, 4), ({"init_sigma": 1.0}, 0)]
-    assert _counts(_by_parameter(spec, *trials)["init_sigma"]) == {"null": (4, 4), "0.1": (0, 0), "1": (4, 0)}
+@pytest.mark.parametrize(
+    ("dimension", "values", "counts"),
+    [
+        (
+            Float(low=5e-4, high=3.0, log=True),
+            (5e-4, 1e-3, 0.09, 0.1, 3.0),
+            {"1e-4..1e-3": 1, "1e-3..1e-2": 1, "1e-2..1e-1": 1, "1e-1..1e0": 1, "1e0..1e1": 1},
+        ),
+        (Float(low=1e-2, high=1.0, log=True), (1.0,), {"1e-2..1e-1": 0, "1e-1..1e0": 1}),
+        (Int(low=2, high=8), (8,), {"2": 0, "3": 0, "4..5": 0, "6": 0, "7..8": 1}),
+        (Int(low=2, high=4), (3,), {"2": 0, "3": 1, "4": 0}),
+        (
+            Float(low=0.1, high=0.6),
+            (0.25,),
+            {"0.1..0.2": 0, "0.2..0.3": 1, "0.3..0.4": 0, "0.4..0.5": 0, "0.5..0.6": 0},
+        ),
+        (Categorical(choices=(None, 0.1, 1)), (None, 1.0), {"null": 1, "0.1": 0, "1": 1}),
+    ],
+)
+def test_coarse_bins_are_decades_five_equal_parts_or_values(
+    dimension: Varied, values: tuple[Scalar, ...], counts: dict[str, int]
+) -> None:
+    rates = rates_in_bins("x", dimension, [(value, (4, 3)) for value in values], pooled_rate, coarse_bins)
+    assert {each.label: each.n_trials for each in rates.bins} == counts
+    assert _counts(rates) == {label: (4 * n, 3 * n) for label, n in counts.items()}
+    if isinstance(dimension, Float):
+        assert (rates.bins[0].low, rates.bins[-1].high) == (dimension.low, dimension.high)
 
 
 def test_a_conditional_parameter_is_shown_where_it_varies() -> None:

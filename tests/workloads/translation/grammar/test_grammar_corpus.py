@@ -157,7 +157,7 @@ def test_another_law_shifts_no_other_choice() -> None:
 
 
 def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar.corpus, "DRAWS_PER_HELD_OUT", 1)
+    monkeypatch.setattr(grammar.sentence_pairs, "DRAWS_PER_HELD_OUT", 1)
     tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
     with pytest.raises(
         SpecError,

@@ -1,17 +1,74 @@
-"""Which shard `--shard` names, by number or by a scheduler's variables."""
+"""Options of commands that run sweeps: resources, with defaults from the environment, and the shard of a driver."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from typer.main import get_group
 
-from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.run_options import parse_shard
 from attnsweep.orchestrator.storage.shards import Shard, numbers_in_words
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
+from tests.across.documents import DOCUMENTS
+from tests.orchestrator.conftest import Mistake
 from tests.orchestrator.small_sweep import small_sweep
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("TRAINERS", "many", "--trainers: got 'many', expected N or MIN..MAX"),
+        ("WAIT_NODES", "-1", "Invalid value for '--wait-nodes' (env var: 'ATTNSWEEP_WAIT_NODES')"),
+        ("DEVICE", "tpu", "Invalid value for '--device' (env var: 'ATTNSWEEP_DEVICE')"),
+        ("PRIORITY", "first", "Invalid value for '--priority' (env var: 'ATTNSWEEP_PRIORITY')"),
+        ("ENGINE", "merged", "engine: got 'the engine merged with the device auto', expected the device cuda"),
+        ("PACK_SIZE", "0", "Invalid value for '--pack-size' (env var: 'ATTNSWEEP_PACK_SIZE')"),
+    ],
+)
+@pytest.mark.usefixtures("no_ray")
+def test_a_default_in_the_environment_is_read_and_checked(
+    variable: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
+    monkeypatch.setenv(f"ATTNSWEEP_{variable}", value)
+    assert mistake("run", "quickstart").startswith(message)
+
+
+def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+    monkeypatch.setenv("ATTNSWEEP_TRAINERS", "2")
+    assert "got 'many'" in mistake("run", "quickstart", "--trainers", "many")
+
+
+def test_local_goes_before_a_cluster_in_the_environment(monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+    for variable, value in (("ADDRESS", "auto"), ("TRAINERS", "8"), ("WAIT_NODES", "4"), ("PRIORITY", "1")):
+        monkeypatch.setenv(f"ATTNSWEEP_{variable}", value)
+    missing = ["resume", "/no/such/sweep"]
+    assert mistake(*missing, "--local").startswith("DIR: got '/no/such/sweep'")
+    given = mistake(*missing, "--local", "--trainers", "8")
+    assert given.startswith("--local: got '--trainers 8'")
+
+
+def test_commands_that_train_sweeps_have_the_same_options() -> None:
+    commands = get_group(app).commands
+
+    def options(name: str) -> dict[str, object]:
+        panel = {
+            each.name: each for each in commands[name].params if getattr(each, "rich_help_panel", "") == "Resources"
+        }
+        return {str(each.opts[0]): each.default for each in panel.values()}
+
+    assert len(options("run")) == 9
+    assert options("verify") == options("run")
+    # The engine of a sweep is that of its beginning.
+    assert {*options("run")} - {*options("resume")} == {"--engine"}
+
+
+def test_each_variable_is_documented() -> None:
+    variables = {str(each.envvar) for each in get_group(app).commands["run"].params if each.envvar}
+    assert len(variables) == 7
+    assert [each for each in variables if f"`{each}`" not in DOCUMENTS["clusters.md"]] == []
+
 
 VARIABLES = ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "JOB_COMPLETION_INDEX")
 SLURM = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8"}
@@ -70,16 +127,9 @@ def test_what_names_no_shard_is_refused(
         parse_shard(text)
 
 
-def test_all_drivers_must_find_the_directory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "quickstart", "--shard", "0/2"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert (
-        "--shard: got 'a command without --dir', expected a directory that all drivers find"
-    ) in capsys.readouterr().err
+def test_all_drivers_must_find_the_directory(mistake: Mistake) -> None:
+    error = mistake("run", "quickstart", "--shard", "0/2")
+    assert error.startswith("--shard: got 'a command without --dir', expected a directory that all drivers find")
 
 
 def test_the_trials_of_all_shards_are_those_of_the_sweep() -> None:
