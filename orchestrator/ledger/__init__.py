@@ -1,4 +1,4 @@
-"""The ledger: the Parquet tables of a sweep, from which all other views of it are derived.
+"""The ledger: the Parquet tables that store a sweep's results. Reports, analyses and MLflow runs are derived from them.
 
 This module imports nothing: trainers need only the schema, and start faster without DuckDB.
 """

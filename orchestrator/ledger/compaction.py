@@ -33,13 +33,19 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""Limit on fragments that are not full. With three tables, one commit and one merge under way: 42 files."""
+"""The number of fragments that are not full yet, beyond which fragments are merged. At this number a sweep has at most
+42 files.
+"""
 
 FULL_ROWS = 10_000_000
-"""Rows, over all tables, from which a fragment is not merged again: merging so many stops the driver for seconds."""
+"""A fragment with this many rows, counted over all tables, is full and not merged again, because merging so many rows
+would stop the driver for seconds.
+"""
 
 _CELLS_AT_ONCE = 1_500_000
-"""Cells that a merge holds in memory at a time: 250,000 rows of `curves`, or a tenth as many of `trainings`."""
+"""The number of cells (rows times columns) that a merge holds in memory at a time: 250,000 rows of the table `curves`,
+or 25,000 of `trainings`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +62,8 @@ class Recovery:
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table. Fragments whose curves were thinned differently stay apart.
+    """Merges a sweep's ledger into one file per table. Curves may have been thinned, so that only every k-th probe is
+    left: fragments with different k stay apart.
 
     Raises:
         UserError: If another process writes the ledger, or it cannot be read or written.
@@ -69,15 +76,15 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges the ledger's fragments into one for each way in which their curves were thinned."""
+    """Merges all fragments of the ledger whose curves keep the same probes (every one, every second, ...) into one."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes all files that belong to no committed fragment, or to a fragment that a merged fragment replaces. Only
-    the holder of the sweep's lock may call this function.
+    """Removes the files of interrupted commits, and of fragments whose rows a merged fragment holds. Only the holder of
+    the sweep's lock may call this function.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -110,7 +117,7 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
     Args:
         place: The sweep directory.
-        names: Fragments whose curves were thinned alike.
+        names: Fragments. The curves of all of them must keep the same probes.
         thin: Keeps every `thin`-th probe of each curve in the fragments, and the first and the last; 1 keeps all.
         leave_out: Selects rows of `trainings` to leave out. Their trainings have no rows in the other tables.
 
@@ -148,11 +155,12 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Returns the fragments that should be merged now, given the number of rows of each; none while at most
-    `MAX_FRAGMENTS` are not full.
+    """Chooses the fragments to merge now, given the number of rows of each. Returns none until more than
+    `MAX_FRAGMENTS` fragments are not full.
 
-    The smallest are merged, as few as make the merged fragment no larger than any other. So a row is rewritten about
-    log(commits) times, not once per commit, and never once it is in a full fragment.
+    It chooses the smallest two, then the next larger ones as long as each has fewer rows than the chosen ones together.
+    So a row is rewritten about log(number of commits) times, not once per commit. Rows of a full fragment are never
+    rewritten.
     """
     by_size = sorted((name for name in rows if rows[name] < FULL_ROWS), key=lambda name: rows[name])
     if len(by_size) <= MAX_FRAGMENTS:

@@ -1,12 +1,12 @@
-"""Files of the ledger: how they are published, which of them count, and how a reader opens them.
+"""The files of the ledger: how they are published, which of them hold valid rows, and how a reader opens them.
 
 A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ... The file
-in `trainings` appears last and commits the name. A merged fragment lists in its metadata the names that it `replaces`.
-The folder `trainings` is therefore the manifest: **a name counts if it is in `trainings` and no file there replaces
-it**. The next writer removes files that do not count. Names are never reused, so a replaced name cannot return.
+in `trainings` appears last and commits the fragment. A merged fragment lists in its metadata the names that it
+`replaces`. The folder `trainings` is therefore the manifest: **a name counts if it is in `trainings` and no file there
+replaces it**. The next writer removes all other files. Names are never reused, so a replaced name cannot return.
 
 A name ends with the digest of the file in `trainings`, and that file holds the digests of the other tables' files. A
-name therefore attests every byte of its fragment. Readers also verify checksums of pages.
+name therefore determines every byte of its fragment. Readers also verify checksums of pages.
 """
 
 import json
@@ -33,7 +33,9 @@ MERGED = "merged-"
 """The prefix of merged fragments' names. No pack's name begins with it."""
 
 ROW_GROUP_ROWS = 131_072
-"""Rows of a row group: few enough for a query to skip the row groups of trials that it does not need."""
+"""Number of rows in a row group of a Parquet file: few enough for a query to skip the row groups of trials that it does
+not need.
+"""
 
 _NAMES, _DIGESTS = TypeAdapter(tuple[str, ...]), TypeAdapter(dict[str, str])
 
@@ -54,7 +56,7 @@ class Stamp:
         spec_sha256: Hash of the sweep's spec.
         replaces: Fragments whose rows this fragment holds too.
         digests: Digests of the fragment's other files, by table. Only in `trainings`; files of old versions have none.
-        curves_every: 1 if the curves hold every probe; k if they hold every k-th, with the first and the last.
+        curves_every: 1 if the curves hold every probe; k if they hold every k-th probe besides the first and the last.
     """
 
     spec_sha256: str
@@ -63,7 +65,6 @@ class Stamp:
     curves_every: int = 1
 
     def metadata(self) -> dict[str, str]:
-        """Returns the stamp as key-value metadata for a Parquet file."""
         return {
             "schema_version": str(SCHEMA_VERSION),
             "spec_sha256": self.spec_sha256,
@@ -90,11 +91,11 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows of a sweep that were committed at one moment, as opened files.
+    """All rows of a sweep that had been committed by one moment, as opened files.
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
-        without_rows: The columns, by table, of tables that have no file.
+        without_rows: The tables that have no file yet, each with its columns.
     """
 
     files: Mapping[str, Mapping[str, OpenFile]]
@@ -110,7 +111,9 @@ class Snapshot:
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """Groups the names of the fragments by the thinning of their curves, `Stamp.curves_every`."""
+        """Groups the names of the fragments by `Stamp.curves_every`, the distance between the probes that their curves
+        keep.
+        """
         names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
             names.setdefault(file.stamp.curves_every, []).append(name)
@@ -132,17 +135,18 @@ class Snapshot:
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Returns the number of rows in `trainings` of each fragment, by name."""
+        """Returns the number of rows in the table `trainings`, by the fragment's name."""
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
     def rows_of_all_tables(self) -> dict[str, int]:
-        """Returns the number of rows in all tables together of each fragment, by name."""
+        """Returns the number of rows in all tables together, by the fragment's name."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
 
 def require_ledger(place: Place) -> None:
-    """Raises UserError if a directory holds no sweep. A directory with `sweep.json` alone, left by a run that was
-    killed at its start, holds one."""
+    """Raises UserError if a directory holds no sweep. A directory with nothing but `sweep.json` is a sweep: its run was
+    killed at the start.
+    """
     # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
@@ -156,8 +160,8 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens all committed fragments except those that a merged fragment replaces. A writer may be at work. Each shard
-    is opened as of its own moment.
+    """Opens all committed fragments except those that a merged fragment replaces. A writer may be at work. The shards
+    of a sweep (the parts of its several drivers) are opened one after the other.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
@@ -203,8 +207,6 @@ def _snapshot_of(place: Place, files: Mapping[str, Mapping[str, OpenFile]]) -> S
 
 
 def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
-    """Returns the columns that each table of a sweep has before there are any rows: those of every sweep, and one for
-    each parameter in `sweep.json`. The workload is not loaded, because its code may be a stranger's."""
     # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
     # not need.
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
@@ -235,8 +237,9 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """Finds the files of one table in which a column has another type than in the other files; returns a description
-    by file name."""
+    """Finds the files of one table in which a column has another type than in the table's other files. Returns a
+    description of the difference by file name.
+    """
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
@@ -252,12 +255,12 @@ def names_in_all(place: Place) -> list[str]:
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files since the given names were listed."""
+    """Returns whether a compaction has begun to remove files since the names `names` were listed."""
     return has_overtaken(fragment_names(place), names)
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files between two listings of fragments."""
+    """Returns whether a compaction began to remove files after the first and before the second listing of fragments."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
@@ -318,7 +321,9 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of the committed fragments that no merged fragment replaces, given all files of `trainings`."""
+    """Returns the names of the fragments whose rows are valid: those that no merged fragment replaces. All files of
+    `trainings` are given.
+    """
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 
@@ -363,7 +368,7 @@ def publish(
 
 
 def reason(damage: Exception) -> str:
-    """Returns an error's message in one line, without `<Buffer>`, pyarrow's name for an opened file."""
+    """Returns an error's message in one line. Leaves out `<Buffer>`, with which pyarrow names an opened file."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
 

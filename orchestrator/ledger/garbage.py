@@ -1,4 +1,5 @@
-"""Finds and removes files that a sweep directory no longer needs: neither resume nor replay nor audit reads them.
+"""Finds and removes files that a sweep directory no longer needs: the commands `resume`, `replay` and `audit` do not
+read them.
 
 The probes of curves can be thinned too, but only on request, because that removes results.
 """
@@ -43,9 +44,9 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
     Args:
         where: The sweep directory.
         delete: Whether to remove the files.
-        thin: Thins the curves of the finished sweep to every `thin`-th probe, with the first and the last; `replay`
-            then compares only these. The bytes that this frees are estimated from the number of rows. `None` thins
-            nothing.
+        thin: Keeps only every `thin`-th probe of the curves of a finished sweep, besides the first and the last;
+            `replay` then compares only the kept probes. The freed bytes are estimated from the number of rows. `None`
+            keeps all probes.
 
     Raises:
         UserError: If there is no sweep, it is running, its ledger cannot be read, or `thin` does not fit its curves.
@@ -89,7 +90,7 @@ def thin_curves(place: Place, every: int) -> None:
 
 
 def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
-    """Yields the files of the table `curves` that can be thinned.
+    """Yields the files of the table `curves` from which probes can be removed.
 
     Raises:
         UserError: If the sweep is not finished or was merged, or if earlier thinning has removed some of these probes.
@@ -116,7 +117,6 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
 
 
 def _kind(file: PurePosixPath, counting: set[str], *, finished: bool) -> str | None:
-    """Returns the reason why a file is not needed, in words; `None` if the file is needed."""
     folder = "" if str(file.parent) == "." else str(file.parent)
     if folder.partition("/")[0] == ASIDE and file.suffix == ".parquet":
         return "damaged and set aside"

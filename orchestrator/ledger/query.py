@@ -29,14 +29,16 @@ from attnsweep.workloads.errors import UserError
 TABLE_ROWS = 200
 """Number of rows that a table on the terminal shows."""
 ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-"""The largest answer that is held in memory. DuckDB's own limit covers only the memory of the query."""
+"""The largest answer, in bytes, that is held in memory. DuckDB's own memory limit does not count the answer."""
 _ROWS_AT_ONCE = 100_000
 _SAID_CHARACTERS = 400
 """Limit on a quoted message of DuckDB, which may repeat the whole query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
-"""Statement types that return rows. A PIVOT counts as MULTI."""
+"""DuckDB's types of statements that return rows. DuckDB gives a PIVOT the type MULTI."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
-"""DuckDB types that Arrow changes or Parquet lacks. Answers contain them as text, as DuckDB prints them."""
+"""DuckDB types that Arrow would change or Parquet lacks. Values of these types become text in answers, as DuckDB prints
+them.
+"""
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
@@ -68,7 +70,7 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
-    """Yields the name of a DuckDB type and, for a nested type, the names of the types inside it."""
+    """Yields the name of a DuckDB type, then the names of all types nested in it."""
     yield kind.id
     if kind.id in ("list", "array", "struct", "map"):
         for _, inner in kind.children:
@@ -76,8 +78,9 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL that selects all columns by position, because names may repeat. Columns for which `stays` is
-    false become text."""
+    """Returns the SQL that selects all columns. Selects by position, because names may repeat. A column for which
+    `stays` returns false is converted to text.
+    """
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 
@@ -171,8 +174,9 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Converts times beyond the range of Python's datetime to text: `infinity`, `0044-03-15 (BC)`. Returns the
-    table."""
+    """Converts times that Python's datetime cannot represent to text, such as `infinity` or `0044-03-15 (BC)`. Returns
+    the table.
+    """
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):
         return table

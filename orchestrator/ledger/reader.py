@@ -18,7 +18,7 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-"""How often a read from an object store is attempted, if compactions overtake it."""
+"""How often a read from an object store is attempted, if each time a compaction removes a file before it is read."""
 
 
 class Ledger:
@@ -52,8 +52,7 @@ class Ledger:
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns how the stored curves were thinned: 1 if every probe is stored, k if some curves hold only every
-        k-th."""
+        """Returns 1 if every probe of the curves is stored, or k if some curves were thinned to every k-th probe."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
@@ -65,8 +64,9 @@ class Ledger:
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Returns `question(connection)` for a connection as from `connect`. `question` may be called repeatedly, if a
-        compaction removes a file meanwhile."""
+        """Returns `question(connection)` for a connection as from `connect`. Calls `question` again if a compaction
+        removes a file meanwhile.
+        """
         return ask_all([self], question)
 
     @contextmanager
@@ -110,7 +110,7 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """Answers a question over several sweeps, whose rows are united: otherwise like `Ledger.ask`."""
+    """Answers a question over the united rows of several sweeps. Otherwise like `Ledger.ask`."""
 
     def answer(snapshots: list[Snapshot]) -> T:
         with connect_to_shared([snapshot.tables() for snapshot in snapshots]) as connection:
@@ -120,8 +120,6 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnec
 
 
 def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
-    """Calls `read` on snapshots of the ledgers. Repeats the call if a compaction removed a file before `read` reached
-    it."""
     with naming_damage([ledger.place for ledger in ledgers]):
         for attempt in count(1):
             snapshots = [open_snapshot(ledger.place) for ledger in ledgers]

@@ -1,4 +1,4 @@
-"""The columns of the ledger's tables, and the checks that a file has them, for writer, compaction and reader."""
+"""The columns of the ledger's tables, and the checks that a file has these columns."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,12 +37,14 @@ PARAMETER_TYPES = {float: DOUBLE, int: INT64, bool: BOOL, str: TEXT}
 _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
     {"param_": tuple(PARAMETER_TYPES.values()), "level_": (DOUBLE,), "event_": (INT32,), "score_": (DOUBLE,)}
 )
-"""The allowed types of columns whose names depend on the workload, by the name's prefix."""
+"""The allowed types of columns that differ by workload, such as `param_init_sigma`, by the prefix of the column's name.
+"""
 _MOST_PLACES = 2**62
 _STUCK = f"the outcome counts as stuck: {', '.join(STUCK_OUTCOMES)}, or one of the workload's own"
 _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _OUTCOMES = "outcomes"
-"""The key, among the metadata of the column `outcome`, of the workload's own outcomes as JSON."""
+"""A metadata key of the column `outcome`. Under this key stand the outcomes that the workload itself declares, as JSON.
+"""
 _NOT_FINITE = "not measured, or not finite"
 
 
@@ -155,7 +157,8 @@ def _schemas(
 def curves_schema() -> pa.Schema:
     """Returns the columns of `curves`, one row per training, step and metric.
 
-    A value that was not measured, or is not finite, has no row; `trainings.diverged_step` distinguishes the two.
+    A value that was not measured, or is not finite, has no row. If values were not finite, the column `diverged_step`
+    of `trainings` is not null.
     """
     return pa.schema(
         [
@@ -186,7 +189,8 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Converts a table to the schema: its order of columns, its encoding, and null for every double that is not finite.
+    """Converts a table to the schema: orders and encodes its columns, and puts null for every double that is not
+    finite.
 
     Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
 
@@ -233,8 +237,9 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Finds the files in which a column has another type than in an earlier file; returns a description by file
-    name."""
+    """Finds the files in which a column has another type than in an earlier file of the list. Returns a description of
+    the difference by file name.
+    """
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():
@@ -305,7 +310,7 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Maps the values of a column to integers in the same order: the values themselves, or the ranks of texts."""
+    """Maps the values of a column to integers in the same order: integers to themselves, texts to their ranks."""
     chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)
@@ -335,7 +340,7 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
 
 
 def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """Returns how many rows `thinned` keeps of curves with the given numbers of probes."""
+    """Returns how many rows `thinned` keeps, given the number of probes of each curve."""
     return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
 
 

@@ -1,6 +1,7 @@
-"""The rules of a trial: which of its trainings have ended, which are judged, and which value is reported to the study.
+"""The rules for a trial, a configuration that trains with several seeds: which of its trainings have ended, which count
+as results, and which value is reported to the Optuna study.
 
-The sweep loop, the audit, the projection to MLflow and the analyses use them.
+Judged trainings are those that neither failed nor were pruned.
 """
 
 from bisect import bisect_left
@@ -21,8 +22,9 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended, as far as the rules of replication and the objectives need it. `eval_loss` is `None` if the
-    loss was not finite."""
+    """How a training ended: what the rules on numbers of trainings and the objectives need. `eval_loss` is `None` if
+    the loss was not finite.
+    """
 
     outcome: str
     stuck: bool
@@ -31,12 +33,12 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the training neither failed nor was pruned: the condition of `ledger.views.IS_JUDGED`."""
+        """Whether the training neither failed nor was pruned, like the SQL condition `ledger.views.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
 
 
 class Told(NamedTuple):
-    """What the study is told about a trial: the values of the objectives, and how far constraints are violated.
+    """What the Optuna study is told about a trial: the values of the objectives, and how far constraints are violated.
 
     Attributes:
         values: The value of each objective.
@@ -74,7 +76,7 @@ class EndedTrainings:
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
-        """Returns the trainings of the first `n` replicates."""
+        """Returns the trainings with the replicate numbers 0 to n - 1."""
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def without(self, replicates: Collection[int]) -> "EndedTrainings":
@@ -84,7 +86,7 @@ class EndedTrainings:
         )
 
     def told(self, spec: Sweep) -> Told | None:
-        """Returns what the study is told about the trial; `None` if all trainings failed or were pruned."""
+        """Returns what the Optuna study is told about the trial; `None` if all trainings failed or were pruned."""
         judged = self.judged
         if not judged:
             return None
@@ -99,12 +101,12 @@ class EndedTrainings:
 
 
 JUDGING_COLUMNS = ("trial", "replicate", *Ending._fields)
-"""The columns of `trainings` that the rules of a trial depend on."""
+"""The columns of `trainings` from which this module computes a trial's value and completeness."""
 _ROWS_AT_ONCE = 50_000
 
 
 def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
-    """Groups rows of the table `trainings` by trial: returns the ended trainings of each trial."""
+    """Groups rows of the table `trainings` by trial. Returns each trial's ended trainings."""
     trials: dict[int, EndedTrainings] = defaultdict(EndedTrainings)
     columns = (rows[name].to_pylist() for name in JUDGING_COLUMNS)
     for trial, replicate, *ending in zip(*columns, strict=True):
@@ -115,7 +117,7 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
     """Yields the ended trainings of each trial, in the order of the trials' numbers, from rows of `trainings`.
 
-    Converts some trials at a time, because a million rows at once would take a gigabyte of memory.
+    Converts the rows of a few trials at a time, because a million rows at once would take a gigabyte of memory.
     """
     rows = rows.sort_by("trial")
     ends = [*(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1).tolist(), rows.num_rows]
@@ -127,14 +129,13 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
 
 
 def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) -> dict[int, float]:
-    """Returns the objective's value for each trial; trials without a judged training (neither failed nor pruned) are
-    left out."""
+    """Returns the objective's value for each trial. Leaves out trials whose trainings all failed or were pruned."""
     values = {trial: ended.value(objective) for trial, ended in trials.items()}
     return {trial: value for trial, value in values.items() if value is not None}
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """Reads the columns of `trainings` that the functions of this module need.
+    """Reads the columns of `trainings` from which a trial's value and completeness are computed.
 
     Args:
         connection: From `Ledger.connect`.
@@ -144,7 +145,8 @@ def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "tru
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
-    """Returns the numbers of the complete trials in a ledger, in order: those with all replicates that `rule` requires.
+    """Returns the numbers of the complete trials in a ledger, in order. A trial is complete if all replicates
+    (trainings) that `rule` requires have ended.
 
     Args:
         connection: From `Ledger.connect`.
@@ -154,8 +156,9 @@ def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequentia
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
-    """Returns the numbers of the complete trials, in order, given rows of `trainings`: those with all replicates that
-    `rule` requires."""
+    """Returns the numbers of the complete trials among rows of `trainings`, in order. A trial is complete if all
+    replicates (trainings) that `rule` requires have ended.
+    """
     if isinstance(rule, int):
         # With a fixed number of replicates, outcomes do not matter, and Arrow counts half a million rows faster than
         # Python reads them.

@@ -1,4 +1,4 @@
-"""Checks that the files of a ledger are what was written, and sets damaged ones aside.
+"""Checks that the files of a ledger are the files that were written, and moves damaged ones to the folder `set_aside`.
 
 Fragments of old versions have no digests, so they are only checked for being readable.
 """
@@ -37,7 +37,7 @@ class FileProblem:
 
     Attributes:
         file, what: The file, and the problem in words.
-        is_left_over: Whether the only problem is that the file still exists. The next writer removes it.
+        is_left_over: Whether the file is harmless, but no longer needed. The next writer removes it.
     """
 
     file: str
@@ -53,8 +53,8 @@ class Examination:
     """The result of checking every file of a ledger: the sound fragments and the damaged ones.
 
     Attributes:
-        sound: Fragments that count and whose files are as they were written: opened files by fragment, then by table.
-        damaged: Fragments with a missing, unreadable or altered file: the error of the first such file, by fragment.
+        sound: The opened files, by fragment and table, of committed fragments whose files are unchanged.
+        damaged: By fragment with a missing, unreadable or altered file: the error of its first such file.
     """
 
     sound: Mapping[str, Mapping[str, OpenFile]]
@@ -64,8 +64,8 @@ class Examination:
 def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
     """Checks every file of a ledger and returns the problems. Changes nothing. No writer may be at work.
 
-    Each file must be readable, unchanged since it was written, of this sweep and with the right columns. No file may be
-    left over.
+    Each file must be readable and unchanged, belong to this sweep and have the right columns. A file that is no longer
+    needed is a problem too.
 
     Args:
         spec_sha256: Hash of the sweep's spec.
@@ -91,8 +91,8 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
 
 
 def examine(place: Place) -> Examination:
-    """Reads every file of all committed fragments, except those that a merged fragment replaces, and tells sound
-    fragments from damaged ones.
+    """Reads every file of all committed fragments, and separates sound fragments from damaged ones. Fragments that a
+    merged fragment replaces are not read.
 
     Raises:
         UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
@@ -128,11 +128,10 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading tables. An error that a damaged file causes is replaced by one that names the file.
+    """A context for reading tables. If a damaged file causes an error, the context raises an error that names the file.
 
     Raises:
-        UserError: Instead of any other error, if the ledgers hold a damaged file or one that cannot be read now, or if
-            Arrow or DuckDB refuse them.
+        UserError: If a file is damaged or cannot be read now, or if Arrow or DuckDB refuse the tables.
     """
     try:
         yield
@@ -164,7 +163,9 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves a fragment's files to the sweep's folder `set_aside`, so its trainings no longer count. Idempotent."""
+    """Moves a fragment's files to the sweep's folder `set_aside`, so that its trainings do not count any more.
+    Idempotent.
+    """
     # The file of `trainings` is moved last: the fragment is listed as long as this file is in place, so a second call
     # completes an interrupted move.
     for table in TABLES:
@@ -193,10 +194,11 @@ def set_damage_aside(place: Place) -> dict[str, str]:
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Sets fragments aside that repeat trainings of larger fragments. Only the holder of the sweep's lock may call it.
+    """Moves fragments that repeat trainings of larger fragments to the folder `set_aside`. Only the holder of the
+    sweep's lock may call it.
 
-    Such fragments come from a late upload of a writer that has lost its lock, or from a disk that grants a lock to two
-    hosts.
+    A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
+    lock to two hosts.
 
     Returns:
         A message for each fragment, by name.
@@ -230,7 +232,6 @@ def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
 
 
 def _n_doubled(place: Place, snapshot: Snapshot) -> int:
-    """Returns the number of rows of `trainings` that repeat a training of another fragment."""
     parts = [_trainings(place, snapshot.only([name])) for name in snapshot.rows()]
     return sum(part.num_rows for part in parts) - _once(pa.concat_tables(parts)).num_rows if parts else 0
 
@@ -263,7 +264,6 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
 
 
 def _digest_in(name: str) -> str | None:
-    """Returns the digest of a fragment's file in `trainings` that the fragment's name ends with; `None` without one."""
     match = re.fullmatch(r".*-([0-9a-f]{32})", name)
     return match[1] if match else None
 

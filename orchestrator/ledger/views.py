@@ -13,7 +13,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES, Outcome, with_own
 
 IS_JUDGED = f"outcome not in {UNJUDGED_OUTCOMES}"
-"""The SQL condition for judged trainings. Nobody knows how a failed or pruned training would have ended."""
+"""The SQL condition for trainings that neither failed nor were pruned, so that it is known how they ended."""
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
@@ -85,8 +85,8 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
     Args:
         sweeps: The tables of one sweep or several. Rows of several are united by column name: a column that a sweep
             lacks is null, and `curves` and `heads` get a column `sweep`.
-        trials_apart: Offset of the trial numbers from one sweep to the next. By default only the column `sweep`
-            distinguishes trials of the same number.
+        trials_apart: Is added to the trial numbers from each sweep to the next. By default trials of two sweeps may
+            have the same number and differ only in the column `sweep`.
 
     Raises:
         UserError: If a sweep is given twice.
@@ -95,17 +95,15 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Returns a connection like `connect`, but to a database that this process creates only once, which is three times
-    as fast.
+    """Returns a connection like `connect`, but three times as fast: all connections share one database of this process.
 
-    The views belong to the connection. Not for users' SQL, which could define objects that other connections see.
+    The views belong to the connection. Do not use it for users' SQL, which could define objects that other connections
+    see.
     """
     return _with_views(_shared_database().cursor(), sweeps, trials_apart)
 
 
 def _database() -> duckdb.DuckDBPyConnection:
-    """Returns an empty in-memory database. It is cut off from files and network before any SQL with names from files
-    runs."""
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
@@ -183,8 +181,8 @@ def _trials_view(columns: Sequence[str]) -> str:
     """Returns the SQL of the view `trials`: one row per configuration, computed from the view `trainings`.
 
     A `param_<name>` column is null if the trial's trainings differ in it. Failed and pruned trainings count only in
-    `n_trainings`, `n_failed`, `n_pruned` and `seconds`. Losses are `eval_loss`; a loss that is not finite ranks above
-    all others, and a quartile that falls on one is null.
+    `n_trainings`, `n_failed`, `n_pruned` and `seconds`. Losses are `eval_loss`; a loss that is not finite counts as the
+    largest, and a quartile that is not finite is null.
 
     Args:
         columns: Names of the columns of `trainings`.

@@ -1,4 +1,6 @@
-"""Commits the rows of packs to the ledger. The sweep's driver is the only writer."""
+"""Commits the rows of packs (trainings that run as one batched program) to the ledger. The sweep's driver is the only
+writer.
+"""
 
 import ctypes
 import hashlib
@@ -23,8 +25,8 @@ IS_FAILED = pc.field("outcome") == "failed"
 def share_freed_memory() -> None:
     """Makes threads that start later in this process share one memory pool. Has no effect without glibc.
 
-    By default each thread has its own pool, which keeps memory that was freed: Arrow's threads keep tens of MiB after
-    the first merge of fragments.
+    By default each thread has its own pool and keeps freed memory in it. After the first merge of fragments Arrow's
+    threads would so keep tens of MiB.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -35,8 +37,8 @@ def share_freed_memory() -> None:
 class LedgerWriter:
     """Writes the ledger of one sweep. Each commit adds one fragment atomically.
 
-    Opening sets aside fragments that are damaged or repeat the trainings of others, and removes files that a crash of
-    an earlier writer has left. The writer keeps no rows in memory.
+    Opening a writer moves fragments that are damaged or repeat trainings to the folder `set_aside`, and removes files
+    that a crash of an earlier writer has left. The writer keeps no rows in memory.
 
     Args:
         place: The sweep directory.
@@ -44,8 +46,8 @@ class LedgerWriter:
         spec_sha256: Hash of the sweep's spec.
 
     Attributes:
-        set_aside: A message for each fragment that was damaged or a repetition, by name. Its rows are gone from the
-            tables, including those of trials that the study may have recorded as ended.
+        set_aside: A message for each fragment that was damaged or repeated trainings, by name. Its rows are gone from
+            the tables, although the Optuna study may have recorded their trials as ended.
         recovered: The files that opening has removed.
 
     Raises:
@@ -79,13 +81,14 @@ class LedgerWriter:
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when the
-        call returns.
+        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when the call
+        returns.
 
         Args:
-            pack: The name of the first pack. A name may be committed again: each commit makes a new fragment.
+            pack: The name of the first pack, with which the fragment's name begins. It may be given again: each commit
+                makes a new fragment.
             curves, heads: `None` if there are no rows, as for a training that failed.
-            curves_every: k if the curves hold only every k-th probe, with the first and the last.
+            curves_every: k if the curves hold only every k-th probe, besides the first and the last.
 
         Raises:
             ValueError: If a table does not fit its schema.
@@ -106,11 +109,11 @@ class LedgerWriter:
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
-        """Removes the rows of failed trainings from the ledger, so that they are trained again. Durable when this
-        returns. Idempotent.
+        """Removes the rows of failed trainings from the ledger, so that these trainings run again. Durable when the
+        call returns. Idempotent.
 
-        The rows are first written to `set_aside/failed-*.json`. The fragments that held them are replaced as in a
-        merge: a crash leaves each row in the ledger, or out of it and in that file.
+        The rows are first written to `set_aside/failed-*.json`. Then new fragments without the rows replace the old
+        ones, as in a merge. So after a crash each row is in the ledger, or else in that file.
 
         Raises:
             UserError: If another process has taken the lock, or the place cannot be written.
@@ -165,7 +168,9 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns the number of rows of each fragment that may be merged, grouped by how its curves were thinned."""
+    """Returns the number of rows of each fragment that may be merged, grouped by the distance between the probes that
+    the curves keep.
+    """
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

@@ -1,4 +1,6 @@
-"""The user's annotations of a sweep: a note, tags, trials whose weights are kept, a claim. No row depends on them."""
+"""The user's annotations of a sweep: a note, tags, the trials whose weights are kept, a claim. No result depends on
+them.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

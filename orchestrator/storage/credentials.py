@@ -26,14 +26,16 @@ _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """Returns the text with every secret replaced by `...`: user and password in URIs, and the values of secret
-    options."""
+    """Returns the text with `...` in place of every secret: user and password in URIs, and the values of secret
+    options.
+    """
     return re.sub(_USER, "...@", _without_secrets(text))
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Raises SpecError if a spec holds a secret, such as a URI with a password, because `sweep.json`, the ledger and
-    MLflow would show it."""
+    """Raises SpecError if a spec holds a secret, such as a URI with a password. Otherwise `sweep.json`, the ledger and
+    MLflow would show the secret.
+    """
     if spec.storage is not None and _opens_with_secret(spec.storage):
         raise _refused("storage", f"{spec.storage.partition('://')[0]}://...")
     for field, value in spec.model_dump(mode="json").items():
@@ -51,8 +53,6 @@ def _shown_option(option: re.Match[str]) -> str:
 
 
 def _opens_with_secret(storage: str) -> bool:
-    """Returns whether a storage URL holds a secret. SQLAlchemy's parser is asked too, because it allows blanks in
-    names."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -1,4 +1,6 @@
-"""The environment of a training: versions of libraries and code. The provenance of a sweep: its start and place."""
+"""The environment of a training: versions of libraries and code. The provenance of a sweep: where, when and by whom it
+was started.
+"""
 
 import getpass
 import hashlib
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
 
 
 Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
-"""The program that takes the steps of trainings: see docs/engines.md."""
+"""The program that takes the steps of trainings; docs/engines.md describes the engines."""
 _ENGINE, _MACHINE = "engine", "machine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _MOST_NAMED = 5
 
 
 class Environment(Record):
-    """The environment that trains: versions of libraries, and digests of the modules whose code takes part.
+    """The environment of trainings: versions of libraries, and digests of the modules whose code trainings run.
 
     Attributes:
         versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
@@ -71,8 +73,9 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """The type of machine and the version of PyTorch in words. The last bits of results depend on both, and on
-        code and engine."""
+        """Names the type of machine and the version of PyTorch. The last bits of results depend on these two, and on
+        code and engine.
+        """
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property
@@ -93,8 +96,8 @@ class Environment(Record):
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """Lists in words how a later environment differs from this one; empty if and only if they are equal apart from
-        the machine.
+        """Lists in words how a later environment differs from this one. The list is empty if the two are equal except
+        for the machine.
 
         The machine is not compared: a sweep may train on machines of several types.
         """

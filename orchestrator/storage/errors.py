@@ -1,4 +1,5 @@
-"""Errors that stop a sweep, and the rule that tells a damaged file from a file that cannot be read now.
+"""Errors that stop a sweep, and the rule that distinguishes a damaged file from a file that cannot be read at the
+moment.
 
 A damaged file is missing, is no regular file, or cannot be parsed. Any other error, such as EIO, EMFILE or EACCES, says
 nothing about the file's content, so the file must not be treated as lost.
@@ -24,7 +25,7 @@ class StoreMistakeError(StoreError):
 MACHINE_ERRORS = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK}
 )
-"""Error numbers of faults of the machine, which another path would not avoid."""
+"""Error numbers of faults of the machine, such as an I/O error, which would occur with any other path too."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -64,12 +65,12 @@ _FIXES: dict[int | None, str] = {
 
 
 def is_damage(error: OSError) -> bool:
-    """Returns whether an error that occurred while a file was read means that the file is lost."""
+    """Returns whether an error that was raised while a file was read means that the file is damaged."""
     return error.errno in _DAMAGE
 
 
 def is_fault(error: OSError) -> bool:
-    """Returns whether an error is a fault of the machine, which would occur with another path too."""
+    """Returns whether an error is a fault of the machine, which would occur with any other path too."""
     return error.errno in MACHINE_ERRORS
 
 
@@ -82,7 +83,7 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """A context for opening and reading a file. An OSError that leaves the context means that the file is damaged.
+    """A context for opening and reading a file. If the context raises an OSError, the file is damaged.
 
     Raises:
         StoreError: If the file cannot be read now.

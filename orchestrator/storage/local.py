@@ -24,13 +24,16 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel (flock) on a file that names the owner, until `close` or the end of the process."""
+    """A lock of the kernel (flock) on a file that contains the owner's name. The lock ends with `close` or with the
+    process.
+    """
 
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner's name into the lock file in place of an earlier one. If the disk is full, the file stays
-        empty, so that `gc` can run and free the disk."""
+        """Writes the owner's name into the lock file in place of the last owner's. If the disk is full, the file stays
+        empty, so that `attnsweep gc` can run and free the disk.
+        """
         with naming(Path(self.file.name)):
             self.file.truncate(0)
             try:
@@ -283,8 +286,7 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _status(self, name: str) -> os.stat_result | None:
-        """Returns the status of a path; `None` if nothing is there. Raises other errors, which `Path.exists` would
-        hide."""
+        """Returns the status of a path; `None` if nothing is there. Unlike `Path.exists`, raises all other errors."""
         with reading(str(self.path / name)):
             try:
                 return (self.path / name).stat()
@@ -294,20 +296,20 @@ class LocalFolder:
                 raise
 
     def _listed(self, folder: str) -> list[str]:
-        """Returns the names in a folder; none if the folder does not exist. Raises other errors, which `Path.glob`
-        would hide."""
+        """Returns the names in a folder; none if the folder does not exist. Unlike `Path.glob`, it raises all other
+        errors.
+        """
         with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
             return [path.name for path in (self.path / folder).iterdir()]
         return []
 
     def _own(self, folder: str) -> Path:
-        """Returns the path of the sweep's own folder to write in. Raises an error if the folder is a link."""
         with reading(str(self.path)):
             return refuse_link(self.path / folder)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context for writing in the folder, which turns an OSError into a StoreError."""
+        """A context for writing in the folder. Converts an OSError to a StoreError."""
         try:
             yield
         except OSError as error:
@@ -324,7 +326,9 @@ class LocalFolder:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A context for calls on an opened file, which adds this path to any OSError that names no file."""
+    """A context for calls on an opened file. If an OSError in it names no file, the path of this file is added to the
+    error.
+    """
     try:
         yield
     except OSError as error:
@@ -342,8 +346,9 @@ def regular_file(path: Path) -> Path:
 
 
 def refuse_link(path: Path) -> Path:
-    """Returns the path if it is no link. Raises UserError for a link, because a stranger's sweep directory must not
-    redirect writes."""
+    """Returns the path if it is no link, else raises UserError: a link in a stranger's sweep directory could redirect
+    writes to any file.
+    """
     if path.is_symlink():
         raise _link(path)
     return path

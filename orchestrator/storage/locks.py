@@ -2,11 +2,11 @@
 
 A lease is one object that its holder renews, and that any process may take once it has expired. It is taken, renewed
 and given back by compare-and-swap: each write names the version that it replaces, and the store refuses the write if
-the object has changed since. Of several processes one wins, and a holder whose lease was taken over while the holder
-was suspended notices at its next renewal.
+the object has changed since. Of several concurrent processes one succeeds. A process that was suspended while another
+one took the lease notices it at its next renewal.
 
-Ages are differences between times of the store's own clock. The lease does not protect against a process that is
-suspended for longer than the lease between `confirm` and the end of its upload.
+Ages are differences between times of the store's own clock. One case is not excluded: a process that is suspended
+between `confirm` and the end of its upload, for longer than the lease lasts, still writes.
 """
 
 import contextlib
@@ -26,11 +26,13 @@ from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.workloads.errors import UserError
 
 LEASE_FILE = ".ledger.lock"
-"""Name of the lease in an object store, and of the lock file in a folder. An empty lease is free."""
+"""Name of the object that is the lease in an object store, and of the lock file in a folder. An empty one means that
+the sweep is not locked.
+"""
 LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
-"""Seconds after which the uploads that a killed writer had begun have ended."""
+"""After this many seconds, all uploads of a writer that was killed have ended."""
 _LOST_FIX = "the rows that this run has committed are kept, and the other process continues: let it end, or stop it"
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
@@ -41,7 +43,8 @@ class Owner:
 
     Attributes:
         work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
-        processes: The table of processes to which the pid belongs: boot id and namespace of the machine.
+        processes: Identifies the table of processes in which the pid is valid: boot id and process namespace of the
+            machine.
     """
 
     work: str
