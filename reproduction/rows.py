@@ -229,11 +229,11 @@ def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Flo
     """Returns the mean of each case's seeds with its 95% interval, for values between two known ends.
 
     Args:
-        values: The values of each case's seeds, (C, N).
+        values: The values of each case's seeds, (n_cases, n_seeds).
         ends: The lowest and the highest possible value.
 
     Returns:
-        (C,) means, lower and upper bounds.
+        (n_cases,) means, lower and upper bounds.
     """
     values_CN = np.asarray(values, np.float64)
     bounds = (
@@ -262,7 +262,7 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns D random weighted means of each case's values and `end` together, (C, D)."""
+    """Returns D random weighted means of each case's values and `end` together, (n_cases, n_draws)."""
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T
     return means
@@ -270,7 +270,7 @@ def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
-    """Returns D sets of n weights, (D, n), drawn uniformly from all weights that sum to 1."""
+    """Returns D sets of n weights, (n_draws, n), drawn uniformly from all weights that sum to 1."""
     drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
     drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
     return drawn_DN

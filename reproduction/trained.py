@@ -109,7 +109,7 @@ class Trained(Generic[P]):
     Attributes:
         parameters: The parameters of its trainings.
         result: The measurements of the pack.
-        outcome: The outcomes of its trainings, (L,).
+        outcome: The outcomes of its trainings, (n_trainings,).
     """
 
     pack: Pack[P]
@@ -119,7 +119,7 @@ class Trained(Generic[P]):
 
     @property
     def evidence(self) -> Evidence:
-        """The measurements of the L trainings at P probes, (L, P) each."""
+        """The measurements of the L trainings at P probes, (n_trainings, n_probes) each."""
         return self.result.evidence
 
 

@@ -220,7 +220,7 @@ class Kept:
 
 
 def next_logits(model: GPT, token_B: Tensor, kept: list[Kept]) -> Tensor:
-    """Computes the logits (B, V) of a causal model for one more token, and extends the key-value cache.
+    """Computes the logits (n_sequences, n_words) of a causal model for one more token, and extends the key-value cache.
 
     Args:
         model: The model.

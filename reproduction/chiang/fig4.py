@@ -64,7 +64,7 @@ class Curve:
     """The values of one metric by epoch, for all seeds of one configuration (`Cell`).
 
     Attributes:
-        epochs: The epochs of the S probes as the paper counts them, (S,).
+        epochs: The epochs of the S probes as the paper counts them, (n_probes,).
         values: S samples, with one value for each seed that was still training.
     """
 

@@ -53,7 +53,7 @@ class Draws:
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
         coefficient: `coeff_sp`, or for Sigma_3 `coeff_d`.
-        matrices: The draws, (D, T, T); rows of zeros are NaN, as in the notebook.
+        matrices: The draws, (n_draws, n_tokens, n_tokens); rows of zeros are NaN, as in the notebook.
     """
 
     family: str
@@ -93,8 +93,8 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random members of Sigma_3, (D, T, T): diagonal matrices in which each block's rows hold their values in
-    the block's first column.
+    """Returns random members of Sigma_3, (n_draws, n_tokens, n_tokens): diagonal matrices in which each block's rows
+    hold their values in the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # Disjoint blocks are placed by a bijection: shrinking each block to one row gives a shorter text, in which any
@@ -142,7 +142,7 @@ TABLE_7 = PublishedTable(7, 10, 1, (22.584, 20.904, 20.631, 19.964, 21.001, 22.1
 
 
 def load_heads() -> Tensor:
-    """Loads the attention matrices of the thesis in float64, (H, T, T). Their rows do not sum to 1.
+    """Loads the attention matrices of the thesis in float64, (n_heads, n_tokens, n_tokens). Their rows do not sum to 1.
 
     Raises:
         UserError: If the file is missing, or does not hold the heads.
@@ -174,8 +174,8 @@ class SampledDistances:
     """The least distances that several runs of the thesis's sampling procedure found.
 
     Attributes:
-        distance: The least distance in each run, (runs, H).
-        family: The family of the nearest draw in the first run, (H,).
+        distance: The least distance in each run, (runs, n_heads).
+        family: The family of the nearest draw in the first run, (n_heads,).
     """
 
     distance: Tensor
@@ -254,8 +254,8 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the exact distances (H,) by family: without free entries, and with T free entries (`+ E`), T being the
-    number of tokens.
+    """Returns the exact distances (n_heads,) by family: without free entries, and with T free entries (`+ E`), T being
+    the number of tokens.
     """
     T = heads.shape[-1]
     distances = {

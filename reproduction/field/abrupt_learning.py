@@ -41,12 +41,13 @@ class Plateau:
     """The plateaus of the R trainings that share one value of the varied parameter.
 
     Attributes:
-        length: The first probed step at which half of the answers are right, else the last step, (R,).
-        is_left: Whether the training has left the plateau, (R,).
-        first_before: Whether the first answer is learned at a probe before the plateau ends, (R,).
-        repetition, collapse: The mean over the probes of the plateau, without the start, (R,).
-        progress: The value at the plateau's last probe minus the value at the start, (R,).
-        repetition_after, collapse_after: The value at the last probe, (R,); NaN for trainings still on the plateau.
+        length: The first probed step at which half of the answers are right, else the last step, (n_trainings,).
+        is_left: Whether the training has left the plateau, (n_trainings,).
+        first_before: Whether the first answer is learned at a probe before the plateau ends, (n_trainings,).
+        repetition, collapse: The mean over the probes of the plateau, without the start, (n_trainings,).
+        progress: The value at the plateau's last probe minus the value at the start, (n_trainings,).
+        repetition_after, collapse_after: The value at the last probe, (n_trainings,); NaN for trainings still on the
+            plateau.
     """
 
     length: NDArray[np.float64]

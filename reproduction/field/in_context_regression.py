@@ -79,7 +79,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def closed_form(result: Trained[Any]) -> Floats:
-    """Returns the loss of merged attention under a white covariance in closed form, (L, P), for the seeds 0 to L - 1.
+    """Returns the loss of merged attention under a white covariance in closed form, (n_trainings, n_probes), for the
+    seeds 0 to L - 1.
 
     With Lambda = l I, the part s^2 = sum_h p_h^2 of the start that grows, p_h = (v_h + tr(W_h) / sqrt(D)) / 2, makes
     M = m I with m = s^2 / sqrt(D), and gradient flow is dm/dt = 4 sqrt(D) l^2 m (1 - m / m*): a logistic curve.
@@ -113,7 +114,9 @@ def _trained(values: Mapping[str, Value]) -> Trained[Any]:
 
 
 def _learned(result: Trained[Any]) -> Floats:
-    """Returns the steps at which trainings have learned 1, 2, ... eigen-directions, (L, D); infinite for never."""
+    """Returns the steps at which trainings have learned 1, 2, ... eigen-directions, (n_trainings, dimension); infinite
+    for never.
+    """
     first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
     places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
     steps = result.evidence.steps.astype(np.float64)
@@ -121,7 +124,9 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns which trainings pass within 1% of the loss of 1, 2, ... learned directions, (L, D - 1) bool."""
+    """Returns which trainings pass within 1% of the loss of 1, 2, ... learned directions, (n_trainings, dimension - 1)
+    bool.
+    """
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]
     return np.stack([at_level(loss_LP, level).any(1) for level in levels], 1)

@@ -61,7 +61,7 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns the gain G (R,) for ratios o : p, which are given as the tangents of angles."""
+    """Returns the gain G (n_ratios,) for ratios o : p, which are given as the tangents of angles."""
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
     sum_R = p_R + (n_positions - 2) * o_R
@@ -111,7 +111,7 @@ def _outer(factor_R: Tensor, table_NN: Tensor) -> Tensor:
 
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""The sizes (N, M) of the checks, small because all texts are enumerated."""
+"""The sizes (n_categories, n_positions) of the checks, small because all texts are enumerated."""
 _N_MEMBERS = 16
 
 
@@ -336,12 +336,12 @@ def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the loss level V* of the marginal predictor, which knows the current category only, (L,)."""
+    """Returns the loss level V* of the marginal predictor, which knows the current category only, (n_points,)."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
 def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
-    """Returns a random generator, and target tables (L, N, N) drawn from it."""
+    """Returns a random generator, and target tables (n_points, n_categories, n_categories) drawn from it."""
     draw = generator(seed + N)
     return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
 
@@ -358,7 +358,9 @@ def _tasks() -> list[Task]:
 
 
 def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
-    """Projects vectors (L, n) onto the space orthogonal to the rows of `conditions` (L, c, n)."""
+    """Projects vectors (n_points, n_parameters) onto the space orthogonal to the rows of `conditions` (n_points,
+    n_conditions, n_parameters).
+    """
     along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
     return vectors - along.squeeze(2)
 

@@ -36,7 +36,7 @@ from attnsweep.workloads.engine.lbfgs import unflattened
 from attnsweep.workloads.engine.optimizers import State
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""The sizes (N, M) of the checks, small because all texts are enumerated."""
+"""The sizes (n_categories, n_positions) of the checks, small because all texts are enumerated."""
 _N_MEMBERS = 16
 _SATURATED = 10.0
 """The spread of logits above which a column is saturated: its other weights are below e^-10 and still falling."""

@@ -48,7 +48,7 @@ class Handmade:
     second_bias: float
 
     def answers(self, text_BM: Tensor) -> Tensor:
-        """Returns the model's answers at all positions, the first included, (B, M)."""
+        """Returns the model's answers at all positions, the first included, (n_texts, n_positions)."""
         n_positions = text_BM.shape[1]
         one_hot_BMN = one_hot_texts(text_BM, self.v_SS.shape[0] - n_positions, self.v_SS.dtype)
         residual_SS = torch.eye(self.v_SS.shape[0], dtype=self.v_SS.dtype)
@@ -121,7 +121,9 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """Returns the shift matrix U (M, M): 1 where the row is the column's position minus one, else 0."""
+    """Returns the shift matrix U (n_positions, n_positions): 1 where the row is the column's position minus one, else
+    0.
+    """
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 
 
@@ -143,7 +145,7 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
 
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
-"""The sizes (N, M) of the problems whose texts are all answered."""
+"""The sizes (n_categories, n_positions) of the problems whose texts are all answered."""
 LARGE_SIZE = (10, 50)
 N_RANDOM_TEXTS = 200
 _TOLERANCE = 1e-10
@@ -250,7 +252,9 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers that solution 1 gives as the paper prints it, by (previous, current) category, (N, N)."""
+    """Returns the answers that solution 1 gives as the paper prints it, by (previous, current) category, (n_categories,
+    n_categories).
+    """
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 

@@ -44,11 +44,11 @@ class StationaryPoints:
     """The points at which L searches ended, with their losses and Hessian indices.
 
     Attributes:
-        parameters: The parameters by name, (L, ...).
-        losses: The losses, (L,).
-        gradient_norm: The norms of the gradients, (L,).
-        index: The number of negative eigenvalues of the Hessian, (L,) int64.
-        converged: Whether the end is a finite point with a vanishing gradient, (L,) bool.
+        parameters: The parameters by name, (n_points, ...).
+        losses: The losses, (n_points,).
+        gradient_norm: The norms of the gradients, (n_points,).
+        index: The number of negative eigenvalues of the Hessian, (n_points,) int64.
+        converged: Whether the end is a finite point with a vanishing gradient, (n_points,) bool.
     """
 
     parameters: State
@@ -65,7 +65,7 @@ def find_stationary_points(
 
     Args:
         objective: The losses of L lanes, twice differentiable.
-        parameters: The starting points, (L, ...) by name.
+        parameters: The starting points, (n_points, ...) by name.
         n_iterations: The largest number of iterations, each with one Hessian.
         tolerance: The gradient norm below which a point counts as stationary.
     """
@@ -101,12 +101,12 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """Returns the name of the reference level that each loss equals within the tolerance, (L,); `none` if there is no
-    such level.
+    """Returns the name of the reference level that each loss equals within the tolerance, (n_points,); `none` if there
+    is no such level.
 
     Args:
-        losses: The losses, (L,), in the units of the levels.
-        levels: The levels, (L,), by name.
+        losses: The losses, (n_points,), in the units of the levels.
+        levels: The levels, (n_points,), by name.
         tolerance: The largest distance of a loss from its level.
     """
     names = np.array([*levels, "none"])
@@ -116,7 +116,7 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes the gradients and Hessians of the losses of L lanes at points (L, n)."""
+    """Computes the gradients and Hessians of the losses of L lanes at points (n_points, n_parameters)."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -132,12 +132,12 @@ class _Derivatives:
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns losses (L,) and gradients (L, n) at the points."""
+        """Returns losses (n_points,) and gradients (n_points, n_parameters) at the points."""
         gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """Returns Hessians (L, n, n) at the points."""
+        """Returns Hessians (n_points, n_parameters, n_parameters) at the points."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 
@@ -148,13 +148,17 @@ gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the family of each point of system P, (L,); `levels` (L,) are the reference levels by name."""
+    """Returns the family of each point of system P, (n_points,); `levels` (n_points,) are the reference levels
+    by name.
+    """
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the family of each point of system C, (L,); `levels` (L,) are the reference levels by name."""
+    """Returns the family of each point of system C, (n_points,); `levels` (n_points,) are the reference levels
+    by name.
+    """
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
     by_level = _by_level(points, levels, ("marginal", "zero"), row_sums_LK.shape[1])
@@ -218,7 +222,7 @@ def largest_error(*differences: Tensor | float) -> float:
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """Returns all texts of M tokens, (T, M)."""
+    """Returns all texts of M tokens, (n_texts, n_positions)."""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
@@ -232,7 +236,7 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
     Args:
         system: System P or C.
-        tasks: Buffers (L, ...) that differ between lanes, such as targets.
+        tasks: Buffers (n_points, ...) that differ between lanes, such as targets.
     """
 
     def loss(module: nn.Module, _: Batch) -> Tensor:
@@ -242,7 +246,7 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Evaluates loss, gradient and Hessian index at members (L, ...) of a family, without optimizing them."""
+    """Evaluates loss, gradient and Hessian index at members (n_points, ...) of a family, without optimizing them."""
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 

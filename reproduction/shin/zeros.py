@@ -34,7 +34,7 @@ from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
-"""The sizes (N, M) of the searches; small, because the full Hessian is computed."""
+"""The sizes (n_categories, n_positions) of the searches; small, because the full Hessian is computed."""
 SOLVES_PER_SIZE = 200
 INIT_SIGMA = 1.2
 
@@ -75,11 +75,11 @@ class FoundPoints:
     """The points at which the searches in one system ended.
 
     Attributes:
-        family: The name of a family of `FAMILIES`, (L,); `none` for a stationary point of no known family; `not
-            converged`.
-        index: The Hessian index, (L,).
-        level: The level as a share of the level of the zero, (L,).
-        size: The index into `SIZES`, (L,).
+        family: The name of a family of `FAMILIES`, (n_descents,); `none` for a stationary point of no known family;
+            `not converged`.
+        index: The Hessian index, (n_descents,).
+        level: The level as a share of the level of the zero, (n_descents,).
+        size: The index into `SIZES`, (n_descents,).
     """
 
     family: NDArray[np.str_]
@@ -366,7 +366,9 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Runs gradient descent on the population loss from N(0, _INIT_SIGMA^2). Returns rho and the loss, (S, L) each."""
+    """Runs gradient descent on the population loss from N(0, _INIT_SIGMA^2). Returns rho and the loss, (n_steps,
+    n_descents) each.
+    """
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))
     point = {name: _INIT_SIGMA * streams.normal(name, tuple(value.shape)) for name, value in system.named_parameters()}

@@ -33,8 +33,8 @@ class BorderModel:
     """A logistic model of the border in init_sigma (where half of the trainings get stuck), given other parameters.
 
     Attributes:
-        coefficients: The constant, the coefficient of log sigma, and those of the terms, (P,).
-        covariance: The covariance of the coefficients, (P, P).
+        coefficients: The constant, the coefficient of log sigma, and those of the terms, (n_terms,).
+        covariance: The covariance of the coefficients, (n_terms, n_terms).
         n_trials: The number of trials T.
     """
 
@@ -84,9 +84,9 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
     """Fits the border in init_sigma to the rates of trials, by logistic regression.
 
     Args:
-        sigma: The init_sigma of each trial, (T,).
-        terms: The other terms, (T, P - 2).
-        n, k: The number of trainings of each trial, and of those that have the ending, (T,).
+        sigma: The init_sigma of each trial, (n_trials,).
+        terms: The other terms, (n_trials, n_terms - 2).
+        n, k: The number of trainings of each trial, and of those that have the ending, (n_trials,).
 
     Raises:
         ValueError: If the slope in log sigma is not known: the trials are separated, or sigma does not matter.
@@ -107,8 +107,8 @@ def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None
 
 
 def products(parts: Mapping[str, Floats], pair: tuple[str, str]) -> Floats:
-    """Returns the interaction terms of two parameters, (T, R): each column of the one times each column of the
-    other.
+    """Returns the interaction terms of two parameters, (n_trials, n_data): each column of the one times each column of
+    the other.
     """
     left, right = (parts[name] for name in pair)
     return np.column_stack([first * second for first in left.T for second in right.T])
@@ -124,7 +124,8 @@ _PARTS, _BEYOND = 200, 20
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns the x at which a falling rate crosses one half, with its 95% interval, from data (x, holds), (R,) each.
+    """Returns the x at which a falling rate crosses one half, with its 95% interval, from data (x, holds), (n_data,)
+    each.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -205,7 +206,7 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns for each of three curves -2 log likelihood by candidate border, (B,), at the best steepness."""
+    """Returns for each of three curves -2 log likelihood by candidate border, (n_borders,), at the best steepness."""
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
     return [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
@@ -224,13 +225,15 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the likeliest falling rate (X,) that is at least 1/2 up to index `place`, and at most 1/2 from there."""
+    """Returns the likeliest falling rate (n_values,) that is at least 1/2 up to index `place`, and at most 1/2 from
+    there.
+    """
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
 
 
 def _falling(k: Floats, n: Floats) -> Floats:
-    """Returns the likeliest rate (X,) that nowhere rises (isotonic regression)."""
+    """Returns the likeliest rate (n_values,) that nowhere rises (isotonic regression)."""
     if not len(n):
         return n
     share = optimize.isotonic_regression(k / n, weights=n, increasing=False).x

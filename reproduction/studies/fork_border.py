@@ -161,8 +161,8 @@ class LinearLaw:
     """Gradient descent near the zero of system P (merged): four coordinates that grow or shrink by factors per step.
 
     Attributes:
-        rates: (F,) lambda of each mode; unstable ones are positive.
-        modes: (F, F) the modes as rows, as `coordinates` measures them.
+        rates: (4,) lambda of each mode; unstable ones are positive.
+        modes: (4, 4) the modes as rows, as `coordinates` measures them.
         learning_rate: The learning rate of gradient descent.
     """
 
@@ -176,7 +176,7 @@ class LinearLaw:
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
-        """Returns (L,) whether each training would be labelled `degenerate_zero` after `n_steps` steps.
+        """Returns (n_trainings,) whether each training would be labelled `degenerate_zero` after `n_steps` steps.
 
         Args:
             start_LF: The four numbers (`coordinates`) of each training at the beginning.

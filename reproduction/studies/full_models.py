@@ -39,7 +39,7 @@ class Judged:
 
     Attributes:
         rows: The L rows of the table `trainings`.
-        metrics: The metrics by name, (L, P); NaN after a training had ended.
+        metrics: The metrics by name, (n_trainings, n_probes); NaN after a training had ended.
     """
 
     def __init__(self, sweep: SweepDirectory) -> None:
@@ -62,30 +62,32 @@ class Judged:
         self._last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1)
 
     def column(self, name: str) -> NDArray[Any]:
-        """Returns a column of `trainings` as Python objects, (L,)."""
+        """Returns a column of `trainings` as Python objects, (n_trainings,)."""
         values = np.empty(len(self.rows), dtype=object)
         values[:] = [row[name] for row in self.rows]
         return values
 
     def groups(self, column: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-        """Yields the values of a column in order, null last, each with a mask (L,) of the trainings that have it."""
+        """Yields the values of a column in order, null last, each with a mask (n_trainings,) of the trainings that have
+        it.
+        """
         values = self.column(column)
         for value in sorted(set(values), key=lambda item: (item is None, str(type(item)), item or 0)):
             yield value, np.array([item == value for item in values])
 
     def at_end(self, metric: str) -> NDArray[np.float64]:
-        """Returns the value of a metric at each training's last probe, (L,)."""
+        """Returns the value of a metric at each training's last probe, (n_trainings,)."""
         values: NDArray[np.float64] = self.metrics[metric][np.arange(len(self.rows)), self._last]
         return values
 
     @property
     def gamma(self) -> NDArray[np.float64]:
-        """The relative gradient |gradient| |theta| / loss of each training at its last probe, (L,)."""
+        """The relative gradient |gradient| |theta| / loss of each training at its last probe, (n_trainings,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Returns the outcomes under the present thresholds, which `cut_off` can change, (L,).
+        """Returns the outcomes under the present thresholds, which `cut_off` can change, (n_trainings,).
 
         Args:
             solved_factor: Multiplies the level below which a training is solved.

@@ -133,7 +133,9 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains one form from each seed. Returns outcomes, and the steps of leaving the gradient's zero, (L,) each."""
+    """Trains one form from each seed. Returns outcomes, and the steps of leaving the gradient's zero, (n_trainings,)
+    each.
+    """
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
     parts = []
@@ -167,7 +169,7 @@ def _merged_runaways(
 
 
 def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the amplitudes (L,) of the faster and of the slower unstable mode in the starts of these seeds.
+    """Returns the amplitudes (n_trainings,) of the faster and of the slower unstable mode in the starts of these seeds.
 
     They are at `init_sigma` 1; starts are proportional to `init_sigma`.
     """

@@ -107,12 +107,12 @@ class RunawayLaw:
         return float(np.mean([density @ erf(border * reach) for border in self.borders]))
 
     def amplitudes(self, q_LMK: Tensor, v_LNN: Tensor) -> tuple[Floats, Floats]:
-        """Returns the amplitudes (L,) of the faster and of the slower unstable mode in the weights."""
+        """Returns the amplitudes (n_starts,) of the faster and of the slower unstable mode in the weights."""
         faster_L, slower_L = self.modes @ coordinates(q_LMK, v_LNN).T
         return faster_L, slower_L
 
     def forecast(self, faster_L: Floats, slower_L: Floats) -> NDArray[np.bool_]:
-        """Returns whether trainings that start with these amplitudes will run away, (L,)."""
+        """Returns whether trainings that start with these amplitudes will run away, (n_starts,)."""
         border_L = np.where(faster_L * slower_L > 0, *self.borders)
         return np.abs(faster_L) < border_L * np.abs(slower_L) ** (self.exponent + 1)
 
@@ -123,7 +123,7 @@ def fastest_rate(N: int, M: int) -> float:
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns four coordinates of the weights, (L, 4): q along the shift and off it, v along I - P and along P,
+    """Returns four coordinates of the weights, (n_starts, 4): q along the shift and off it, v along I - P and along P,
     normalized.
     """
     N, (M, K) = v_LNN.shape[1], q_LMK.shape[1:]
@@ -135,7 +135,7 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
 
 
 def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
-    """(F,) the rates of the modes of the zero, ascending, and (F, F) the modes as rows, in the coordinates.
+    """(4,) the rates of the modes of the zero, ascending, and (4, 4) the modes as rows, in the coordinates.
 
     Gradient descent multiplies the amplitude of a mode by 1 + lr rate in each step. Positive rates are unstable.
     """
@@ -163,12 +163,12 @@ class _Descent:
     learning_rate: float
 
     def runs_away(self, start_LF: Floats) -> NDArray[np.bool_]:
-        """Returns whether descent from these coordinates ends with alpha and beta of opposite signs, (L,)."""
+        """Returns whether descent from these coordinates ends with alpha and beta of opposite signs, (n_starts,)."""
         end_LF = self.after(start_LF, round(_STEPS_AT_LEARNING_RATE_1 / self.learning_rate))
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
     def after(self, start_LF: Floats, n_steps: int) -> Floats:
-        """Returns the coordinates (L, 4) after `n_steps` steps of descent."""
+        """Returns the coordinates (n_starts, 4) after `n_steps` steps of descent."""
         N, M, K = self.N, self.M, self.M - 1
         size = np.sqrt([K, K * (M - 1), N - 1, 1])
         on, off, alpha, beta = (start_LF / size).T
@@ -299,8 +299,8 @@ class Forecast:
 
     Attributes:
         sigma: The `init_sigma` of the trainings.
-        is_away: Whether each training ran away, (L,) bool.
-        expected: Whether the law expects it to, (L,) bool.
+        is_away: Whether each training ran away, (n_starts,) bool.
+        expected: Whether the law expects it to, (n_starts,) bool.
     """
 
     sigma: float

@@ -59,7 +59,7 @@ from trainings where outcome != 'failed' group by trial order by trial
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of the sweep: for each quantity an array (T,).
+    """The trials of the sweep: for each quantity an array (n_trials,).
 
     `loss` is the median over the trainings of a trial that end at the zero, or NaN.
     """
@@ -85,7 +85,7 @@ class Trials:
         )
 
     def where(self, chosen: NDArray[np.bool_]) -> "Trials":
-        """Selects the trials for which the mask (T,) is true."""
+        """Selects the trials for which the mask (n_trials,) is true."""
         return Trials(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     @property
@@ -137,13 +137,15 @@ def derived_factors(loss: float) -> Mapping[str, float]:
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """Returns each trial's sigma, corrected for its attention scale by the derived factor, (T,)."""
+    """Returns each trial's sigma, corrected for its attention scale by the derived factor, (n_trials,)."""
     factors = derived_factors(float(np.nanmedian(trials.loss)))
     return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """Returns each trial's sigma, corrected by all derived factors, (T,), so that all trials share one border."""
+    """Returns each trial's sigma, corrected by all derived factors, (n_trials,), so that all trials share one
+    border.
+    """
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
@@ -155,7 +157,7 @@ def one_border(trials: Trials) -> ComparedValue:
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Returns the parameters as columns (T, terms) by name, and the border model; `None` for too few trials."""
+    """Returns the parameters as columns (n_trials, terms) by name, and the border model; `None` for too few trials."""
     columns = {
         "dtype": [trials.dtype == "float32"],
         "layer_norm_eps": [np.log10(trials.eps / _TYPICAL_EPS)],
@@ -225,7 +227,9 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
 
 
 def share_of(n: NDArray[Any], k: NDArray[Any]) -> Rate:
-    """Returns the rate, with its interval, of trainings with a property: k (T,) out of n (T,) in each trial."""
+    """Returns the rate, with its interval, of trainings with a property: k (n_trials,) out of n (n_trials,) in each
+    trial.
+    """
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
 

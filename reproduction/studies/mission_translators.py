@@ -77,7 +77,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
-    """Returns the parameters as columns (T, terms) by name."""
+    """Returns the parameters as columns (n_trials, terms) by name."""
     decades = np.log10(sigma / _CENTRE)
     parts = {"init_sigma": np.column_stack([decades, decades**2, decades**3]), "layer_norm_eps": np.log10(eps)[:, None]}
     for name, (_, *levels) in _LEVELS.items():
@@ -106,8 +106,8 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
     Args:
         parts: The parameters.
-        below: How many decades init_sigma lies below the root of epsilon, (T,); 0 above it.
-        log_excess: The log excess of each trial, (T,).
+        below: How many decades init_sigma lies below the root of epsilon, (n_trials,); 0 above it.
+        log_excess: The log excess of each trial, (n_trials,).
     """
     others = [columns for name, columns in parts.items() if name != "layer_norm_eps"]
     fitted = _fitted(np.column_stack([below, parts["layer_norm_eps"], *others]), log_excess)

@@ -239,7 +239,8 @@ def reproduce_power(directory: Path, console: Console, size: Size = FULL_SIZE) -
 
 
 Part = tuple[str, Tensor, Sentences]
-"""A layer, the attention (L, H, B, Q, K) of all heads in it, and the sentences of one bucket."""
+"""A layer, the attention (n_trainings, n_heads, n_sentences, n_queries, n_keys) of all heads in it, and the sentences
+of one bucket."""
 
 
 def _trained(size: Size) -> Iterator[Part]:
@@ -267,7 +268,9 @@ def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """Returns the role that each head (L, H) of a layer gets after attention at one offset is planted in it."""
+    """Returns the role that each head (n_trainings, n_heads) of a layer gets after attention at one offset is planted
+    in it.
+    """
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)
         for part_layer, attention, sentences in parts

@@ -51,7 +51,7 @@ class Sight:
         """Makes the causal mask: a token sees itself and all tokens before it.
 
         Args:
-            like: Tokens (B, T, D), which give T, dtype and device.
+            like: Tokens (n_sequences, n_tokens, d_model), which give T, dtype and device.
         """
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
@@ -163,7 +163,8 @@ def attended(
     """Mixes the values by the weights softmax(Q K^t + bias), which clamped heads replace: see `clamped`.
 
     Returns:
-        The mixed values (B, Q, D), the heads side by side; and the weights (B, H, Q, K).
+        The mixed values (n_sequences, n_queries, d_model), the heads side by side; and the weights (n_sequences,
+        n_heads, n_queries, n_keys).
     """
     weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
     weight_BHQK = clamped(weight_BHQK, bias_BHQK, clamp_H, n_keys)
@@ -236,7 +237,9 @@ class Attention(HoldableHeads):
         self.register_buffer("has_log_n", factor.has_log_n)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes self-attention. Returns the output (B, T, D) and the attention weights (B, H, T, T)."""
+        """Computes self-attention. Returns the output (n_sequences, n_tokens, d_model) and the attention weights
+        (n_sequences, n_heads, n_tokens, n_tokens).
+        """
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
@@ -248,32 +251,37 @@ class Attention(HoldableHeads):
             sight: The attention mask: which keys each query sees.
 
         Returns:
-            The output (B, Q, D) at the tokens `asking_BQD`, and the attention weights (B, H, Q, K).
+            The output (n_sequences, n_queries, d_model) at the tokens `asking_BQD`, and the attention weights
+            (n_sequences, n_heads, n_queries, n_keys).
         """
         weight_BHQK = self.weights(self.queries(asking_BQD, sight), key_BHKC, sight)
         weight_BHQK = clamped(weight_BHQK, sight.bias_BQK.unsqueeze(1), self.clamp_H)
         return self.out(side_by_side(weight_BHQK @ value_BHKE)), weight_BHQK
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
-        """Computes the attention weights (B, H, Q, K) of heads that are not clamped, from scaled queries."""
+        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) of heads that are not clamped, from
+        scaled queries.
+        """
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """Computes the queries (B, H, Q, C) of tokens, multiplied by the scale and the factors of the logits."""
+        """Computes the queries (n_sequences, n_heads, n_queries, n_channels) of tokens, multiplied by the scale and the
+        factors of the logits.
+        """
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 
     def factor(self, sight: Sight) -> Tensor:
-        """Returns the factor (B, Q, 1) of each query's logits, which `attention_scale` selects."""
+        """Returns the factor (n_sequences, n_queries, 1) of each query's logits, which `attention_scale` selects."""
         return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
 
     def keys(self, x_BKD: Tensor) -> Tensor:
-        """Returns the keys (B, H, K, C) of the tokens that are attended to."""
+        """Returns the keys (n_sequences, n_heads, n_keys, n_channels) of the tokens that are attended to."""
         if self.key is None:
             return x_BKD.unsqueeze(1).expand(-1, self.n_heads, -1, -1)
         return by_head(self.key(x_BKD), self.n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
-        """Returns the values (B, H, K, E) of the tokens that are attended to."""
+        """Returns the values (n_sequences, n_heads, n_keys, n_value_channels) of the tokens that are attended to."""
         return by_head(self.value(x_BKD), self.n_heads)
 
 
@@ -345,11 +353,15 @@ class TransformerBlock(nn.Module):
         self.ffn = FeedForward(d_model, d_ffn or 4 * d_model, activation=activation, linear=linear)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Returns the output (B, T, D), and the attention weights (B, H, T, T)."""
+        """Returns the output (n_sequences, n_tokens, d_model), and the attention weights (n_sequences, n_heads,
+        n_tokens, n_tokens).
+        """
         attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
         return self.finished(x_BTD + attended_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """Applies LayerNorm and feed-forward network to the residual stream (B, T, D) after the attention."""
+        """Applies LayerNorm and feed-forward network to the residual stream (n_sequences, n_tokens, d_model) after the
+        attention.
+        """
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

@@ -42,8 +42,8 @@ class LowRankLinear(Linear):
     """A linear layer with a low-rank update: x W^t + b + scale (x A^t) B^t.
 
     Attributes:
-        down: The layer with weight A, (R, in).
-        up: The layer with weight B, (out, R). It starts at 0 by convention, so that the update starts at 0.
+        down: The layer with weight A, (rank, in).
+        up: The layer with weight B, (out, rank). It starts at 0 by convention, so that the update starts at 0.
         scale: () the factor of the update; Hu et al. write alpha / R.
 
     Source: Hu et al. 2021, "LoRA", section 4.1.
@@ -77,7 +77,7 @@ class Embedding(nn.Embedding, DrawnByEngine):
         nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Returns the rows (..., D) at the indices (...)."""
+        """Returns the rows (..., d_model) at the indices (...)."""
         if self.num_embeddings > _LONGEST_ONE_HOT:
             return embedding(input, self.weight)
         rows_V = torch.arange(self.num_embeddings, device=input.device)
@@ -85,7 +85,8 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """Computes sinusoidal position encodings (P, D) in float64: sin(p / 10000^(2i/D)) and its cosine, interleaved.
+    """Computes sinusoidal position encodings (n_positions, d_model) in float64: sin(p / 10000^(2i/D)) and its cosine,
+    interleaved.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -119,7 +120,7 @@ class LayerNorm(nn.Module):
         self._eps_inside_root = eps_inside_root
 
     def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
-        """Normalizes the last axis of (..., D)."""
+        """Normalizes the last axis of (..., d_model)."""
         eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
         if self._eps_inside_root:
             return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
@@ -143,12 +144,12 @@ class FeedForward(nn.Module):
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (..., D) to (..., D)."""
+        """Maps (..., d_model) to (..., d_model)."""
         fed: Tensor = self.second(self.activated(self.first(x)))
         return fed
 
     def activated(self, hidden: Tensor) -> Tensor:
-        """Applies the activation g to hidden channels (..., W)."""
+        """Applies the activation g to hidden channels (..., d_ffn)."""
         function = ACTIVATIONS[self.activation]
         if self._filled:
             return function(pad(hidden, (0, self._filled)))[..., : -self._filled]

@@ -40,7 +40,7 @@ class CategoriesOnly(nn.Module):
         return self.v_KM.shape[1]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (N, N) from category r (row) to category t (column)."""
+        """Returns the attention logits (n_categories, n_categories) from category r (row) to category t (column)."""
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
@@ -63,7 +63,7 @@ class CategoriesOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean over a batch of texts (B, M) of the loss sum_i (Y_i - Yhat_i)^2."""
+        """Returns the mean over a batch of texts (n_texts, n_positions) of the loss sum_i (Y_i - Yhat_i)^2."""
         # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
@@ -112,7 +112,9 @@ SOURCE = "docs/theory.md, system C"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One problem of system C: the parameters q and v, the target q*, and the probabilities (N,) of the categories."""
+    """One problem of system C: the parameters q and v, the target q*, and the probabilities (n_categories,) of the
+    categories.
+    """
 
     q_NN: Tensor
     v_KM: Tensor
@@ -161,7 +163,9 @@ def moments(task: Task) -> Moments:
 
 
 def half_by_values(task: Task) -> Tensor:
-    """Returns half of dL/dv, (K, M): dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii = -2E[e_i D]."""
+    """Returns half of dL/dv, (n_predicted, n_positions): dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i;
+    dL/dv_ii = -2E[e_i D].
+    """
     terms = moments(task)
     n_predicted, M = task.v_KM.shape
     off_own = terms.V * task.v_KM - terms.C * torch.eye(n_predicted, M, dtype=torch.float64)
@@ -172,7 +176,7 @@ def half_by_values(task: Task) -> Tensor:
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """Returns half of the gradient with respect to q, dL/dq(r,t), (N, N).
+    """Returns half of the gradient with respect to q, dL/dq(r,t), (n_categories, n_categories).
 
     dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])
     """

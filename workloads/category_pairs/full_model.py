@@ -33,8 +33,8 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
-"""A function of tensors by name and texts (B, M). It returns the mean loss over the texts, (), and any further tensors
-(B, ...) with one row per text."""
+"""A function of tensors by name and texts (n_texts, n_positions). It returns the mean loss over the texts, (), and any
+further tensors (n_texts, ...) with one row per text."""
 
 
 def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
@@ -46,7 +46,7 @@ def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_t
         loss: A function that reads no tensors but its arguments.
         trained: The tensors with respect to which the mean loss is differentiated.
         fixed: The other tensors that the loss reads.
-        text_BM: The texts, (B, M).
+        text_BM: The texts, (n_texts, n_positions).
         n_texts: Texts per part.
     """
     if text_BM.shape[0] <= n_texts:
@@ -227,11 +227,13 @@ class FullModel(nn.Module):
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """Returns the product k^t q of keys and queries, (S, S)."""
+        """Returns the product k^t q of keys and queries, (n_rows, n_rows)."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the logits scale k^t q, (S, S), with which column t attends to row s; both number rows of tokens."""
+        """Returns the logits scale k^t q, (n_rows, n_rows), with which column t attends to row s; both number rows of
+        tokens.
+        """
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
@@ -249,7 +251,7 @@ class FullModel(nn.Module):
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (B, K) at positions 2..M if the attention output is replaced by 0."""
+        """Returns the answers (n_texts, n_predicted) at positions 2..M if the attention output is replaced by 0."""
         # The answer then depends on the current token alone, so one answer per distinct token is computed.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
@@ -260,7 +262,9 @@ class FullModel(nn.Module):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """Returns the matrix (V, V) of the skip connection, minus its column means; 0 without a skip connection."""
+        """Returns the matrix (n_value_rows, n_value_rows) of the skip connection, minus its column means; 0 without a
+        skip connection.
+        """
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
 
@@ -268,7 +272,9 @@ class FullModel(nn.Module):
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean of (Y_i - answer_i)^2 over texts (B, M) and predicted positions, and the answers (B, K)."""
+        """Returns the mean of (Y_i - answer_i)^2 over texts (n_texts, n_positions) and predicted positions, and the
+        answers (n_texts, n_predicted).
+        """
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
@@ -278,7 +284,7 @@ class FullModel(nn.Module):
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `mean_squared_error`, and the answers (B, K) without gradients."""
+        """Returns `mean_squared_error`, and the answers (n_texts, n_predicted) without gradients."""
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 
@@ -312,7 +318,7 @@ class FullModel(nn.Module):
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Computes `_feed_forward` for a tensor (V, tokens), which has the features along its first axis."""
+        """Computes `_feed_forward` for a tensor (n_value_rows, tokens), which has the features along its first axis."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))

@@ -49,8 +49,8 @@ def solution_scores(
     """Scores L trainings of one full variant, and labels the solution that each implements.
 
     Returns:
-        The scores (L,) by name, which are NaN if a block is zero or constant, or the variant does not have it; and the
-        labels (L,) of the implemented solutions, among `LABELS`.
+        The scores (n_trainings,) by name, which are NaN if a block is zero or constant, or the variant does not have
+        it; and the labels (n_trainings,) of the implemented solutions, among `LABELS`.
 
     Args:
         variant: The variant, which decides what rows the matrices have: positions, categories, or both with categories
@@ -114,13 +114,17 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation (L,) of matrices with a pattern over the entries selected by `where`."""
+    """Returns the absolute correlation (n_trainings,) of matrices with a pattern over the entries selected by
+    `where`.
+    """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
 
 
 def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation of each row with the same row of the pattern, averaged over rows, (L,)."""
+    """Returns the absolute correlation of each row with the same row of the pattern, averaged over rows,
+    (n_trainings,).
+    """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix, pattern.expand_as(matrix), weight).abs().mean(1)
 
@@ -143,9 +147,9 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single head of L full models, (L, 1, 1). The head's role is one of `LABELS`.
+    """Scores the single head of L full models, (n_trainings, 1, 1). The head's role is one of `LABELS`.
 
-    `parameters` may be those of any lane; `state` holds parameters and buffers, (L, ...) by name.
+    `parameters` may be those of any lane; `state` holds parameters and buffers, (n_trainings, ...) by name.
     """
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
     scores, label = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])

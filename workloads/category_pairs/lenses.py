@@ -203,7 +203,7 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
     """Returns the categories of the current and the previous token, in the shape of the model's predictions. This shape
-    is (B, K) for full models and (K, B) for systems P and C."""
+    is (n_texts, n_predicted) for full models and (n_predicted, n_texts) for systems P and C."""
     text_BM = _texts(module, batch)
     current, previous = text_BM[:, 1:], text_BM[:, :-1]
     if not isinstance(module, FullModel):
@@ -212,7 +212,9 @@ def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
 
 
 def _texts(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the texts (B, M) of the batch, or the training's own fixed sample if the batch is empty."""
+    """Returns the texts (n_texts, n_positions) of the batch, or the training's own fixed sample if the batch is
+    empty.
+    """
     return batch["text"] if batch else cast(Tensor, module.text_BM)
 
 

@@ -28,7 +28,8 @@ _SOLVED_SHARE = 1e-2
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns each reference predictor's answers as a table (N, N): previous category (row), current category (column).
+    """Returns each reference predictor's answers as a table (n_categories, n_categories): previous category (row),
+    current category (column).
 
     With row means r, column means c and grand mean g of q*, for uniform categories, predictors and their losses are
 
@@ -58,7 +59,8 @@ def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Computes the metrics of one training from its answers (B, K) to held-out texts (B, M): scalars by name.
+    """Computes the metrics of one training from its answers (n_texts, n_predicted) to held-out texts (n_texts,
+    n_positions): scalars by name.
 
     `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in units of Var Y,
     when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample,
@@ -153,8 +155,8 @@ OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where ablating attention does not change the answers, (L, P) bool. Under softmax, small k and q are no
-    sign of a dead attention: they make attention uniform, not absent.
+    """Returns where ablating attention does not change the answers, (n_trainings, n_probes) bool. Under softmax, small
+    k and q are no sign of a dead attention: they make attention uniform, not absent.
     """
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
@@ -163,8 +165,8 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On
-    held-out texts, the gradient's sampling noise would hide a zero of the training loss.
+    """Returns the relative gradient |grad| |theta| / loss, (n_trainings, n_probes), on the fixed training sample if
+    there is one. On held-out texts, the gradient's sampling noise would hide a zero of the training loss.
     """
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)

@@ -34,11 +34,15 @@ class PositionsOnly(nn.Module):
         return self.v_NN.shape[0]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (M, K) from position j (row) to predicted position i (column)."""
+        """Returns the attention logits (n_positions, n_predicted) from position j (row) to predicted position i
+        (column).
+        """
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
-        """Returns the weights (M, K) with which predicted position i (column) reads position j (row)."""
+        """Returns the weights (n_positions, n_predicted) with which predicted position i (column) reads position j
+        (row).
+        """
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
@@ -55,7 +59,7 @@ class PositionsOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean over a batch of texts (B, M) of the loss sum_i |X_{i-1} - Yhat_i|^2."""
+        """Returns the mean over a batch of texts (n_texts, n_positions) of the loss sum_i |X_{i-1} - Yhat_i|^2."""
         # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
@@ -87,14 +91,18 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """Returns dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), (M, K); `components` computes a, b, A and B."""
+    """Returns dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), (n_positions, n_predicted); `components` computes a,
+    b, A and B.
+    """
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
     return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """Returns the gradient dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP), (N, N)."""
+    """Returns the gradient dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP), (n_categories,
+    n_categories).
+    """
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)
     rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
@@ -113,10 +121,12 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """Returns the shift matrix U (M, K): 1 where row j is one position before the predicted position i, else 0."""
+    """Returns the shift matrix U (n_positions, n_predicted): 1 where row j is one position before the predicted
+    position i, else 0.
+    """
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 
 def mean(N: int) -> Tensor:
-    """Returns the matrix P (N, N) that averages over categories: all entries are 1/N."""
+    """Returns the matrix P (n_categories, n_categories) that averages over categories: all entries are 1/N."""
     return torch.full((N, N), 1 / N, dtype=torch.float64)

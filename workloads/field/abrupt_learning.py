@@ -42,7 +42,9 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns which tokens each answer has to attend to, (length, T) bool; in a permutation that with its place."""
+    """Returns which tokens each answer has to attend to, (length, n_tokens) bool; in a permutation that with
+    its place.
+    """
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -107,7 +109,9 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (B, T), and the next of each, (B, T): the last `length` are answers."""
+    """Draws the tokens that the model reads, (n_sequences, n_tokens), and the next of each, (n_sequences, n_tokens):
+    the last `length` are answers.
+    """
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]

@@ -41,7 +41,7 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the mixing weights A of the only layer and head, (1, B, 1, T, T)."""
+        """Returns the mixing weights A of the only layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
@@ -95,7 +95,8 @@ def sequences(
     mixing: Mixing = "bos",
     batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences of letters (B, T), and for each position how often its letter occurs in the sequence.
+    """Draws sequences of letters (n_sequences, n_tokens), and for each position how often its letter occurs in the
+    sequence.
 
     A sequence consists of groups of equal letters, in random order of positions. While r > 1 tokens are left, the
     length of the next group is uniform on 1 to r - 1.

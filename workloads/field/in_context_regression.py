@@ -41,7 +41,7 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix M, (D, D), from which alone the loss is computed."""
+        """Returns the matrix M, (dimension, dimension), from which alone the loss is computed."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -65,7 +65,9 @@ def model(
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss; as unused target too."""
+    """Returns the variances (dimension,) of x along its axes, which sum to 1 and determine the loss; as unused target
+    too.
+    """
     # The draw's only use is to put the tensor on the device of the training: its numbers are not used.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
@@ -74,7 +76,9 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the diagonal (D,) of E b b^t = Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem."""
+    """Returns the diagonal (dimension,) of E b b^t = Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis'
+    theorem.
+    """
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
@@ -85,7 +89,7 @@ def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when attention learns each eigen-direction of the inputs, (D,)."""
+    """Returns by how much the loss falls when attention learns each eigen-direction of the inputs, (dimension,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 

@@ -63,7 +63,9 @@ def data(
     chains: Literal["any", "doubly_stochastic"] = "any",
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences (B, T), and as targets the token that follows each token, (B, T)."""
+    """Draws sequences (n_sequences, n_tokens), and as targets the token that follows each token, (n_sequences,
+    n_tokens).
+    """
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
     if chains == "doubly_stochastic":
         state_S = torch.arange(n_states, device=weight_BSS.device)
@@ -79,13 +81,13 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draws states with the probabilities (..., S), given uniform numbers (...) in [0, 1): int64 (...)."""
+    """Draws states with the probabilities (..., n_states), given uniform numbers (...) in [0, 1): int64 (...)."""
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns the T states after the first one, (B, T), given the next state for every state at each step. Steps are
-    composed in pairs, then in fours and so on, which takes log T operations instead of T.
+    """Returns the T states after the first one, (n_sequences, n_tokens), given the next state for every state at each
+    step. Steps are composed in pairs, then in fours and so on, which takes log T operations instead of T.
     """
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
@@ -96,7 +98,8 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities (B, T, S) of the next token under each strategy, which counts the states so far.
+    """Returns the probabilities (n_sequences, n_tokens, n_states) of the next token under each strategy, which counts
+    the states so far.
 
     `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
     adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
@@ -137,7 +140,9 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of attention on tokens that follow earlier copies of the query, if there are any, (N, H)."""
+    """Returns the fraction of attention on tokens that follow earlier copies of the query, if there are any, (n_blocks,
+    n_heads).
+    """
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)

@@ -64,7 +64,9 @@ def sequences(
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (B, T), and the answers, (B, T): -100 at tokens without an answer."""
+    """Draws the tokens that the model reads, (n_sequences, n_tokens), and the answers, (n_sequences, n_tokens): -100 at
+    tokens without an answer.
+    """
     match task:
         case "majority":
             token_BT = draw.integers(2, batch_size, length)

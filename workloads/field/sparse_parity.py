@@ -21,8 +21,8 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform signs (B, n), and their parity (B,): the product of k of them. They may as well be the first k,
-    because the model treats all positions alike."""
+    """Draws uniform signs (batch_size, n_bits), and their parity (batch_size,): the product of k of them. They may as
+    well be the first k, because the model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 

@@ -67,12 +67,14 @@ class Block(nn.Module):
         self.ffn_norm = _norm(d_model, layer_norm_eps) if d_ffn else None
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Returns the output (B, T, D) and the attention weights (B, H, T, T)."""
+        """Returns the output (n_sequences, n_tokens, d_model) and the attention weights (n_sequences, n_heads,
+        n_tokens, n_tokens).
+        """
         attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
         return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
-        """Returns the output at the last token alone, (B, 1, D), which saves computing the others."""
+        """Returns the output at the last token alone, (n_sequences, 1, d_model), which saves computing the others."""
         read_BTD = self.attention_norm(x_BTD)
         keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
         last_sight = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
@@ -137,16 +139,20 @@ class Transformer(nn.Module):
         self._is_causal = is_causal
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits at all tokens, (B, T, V)."""
+        """Returns the logits at all tokens, (n_sequences, n_tokens, n_words)."""
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        """Returns the logits of `forward`, and the attention weights (n_sequences, n_heads, n_tokens, n_tokens) of each
+        block.
+        """
         x_BTD, weights = self.states(token_BT)
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the normalized states before the last layer, (B, T, D), and each block's attention weights."""
+        """Returns the normalized states before the last layer, (n_sequences, n_tokens, d_model), and each block's
+        attention weights.
+        """
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
@@ -155,7 +161,9 @@ class Transformer(nn.Module):
         return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits at the last token alone, (B, V), for which the last block computes no other token."""
+        """Returns the logits at the last token alone, (n_sequences, n_words), for which the last block computes no
+        other token.
+        """
         x_BTD, sight = self._read(token_BT)
         *blocks, last = (block for block in self.blocks if isinstance(block, Block))
         for block in blocks:
@@ -170,7 +178,7 @@ class Transformer(nn.Module):
         return x_BTD, Sight.causal(x_BTD) if self._is_causal else Sight.everything(x_BTD)
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the attention weights of all N blocks, (N, B, H, T, T)."""
+        """Returns the attention weights of all N blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
         return torch.stack(self.trace(token_BT)[1])
 
 

@@ -23,7 +23,7 @@ for 8 lanes as for 128."""
 
 
 class Lengths(NamedTuple):
-    """The lengths (L,) of the strings of each lane, int64, and the longest of them.
+    """The lengths (n_trainings,) of the strings of each lane, int64, and the longest of them.
 
     `longest` is given separately, because reading it from the tensor would wait for the device.
     """
@@ -82,8 +82,9 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (L, S, B, ...), with labels: `sign`, +1 for strings of the language and -1 for
-    others, and `odds`, the fraction in the language of all strings with the same number of 1s."""
+    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), with labels: `sign`, +1 for strings of
+    the language and -1 for others, and `odds`, the fraction in the language of all strings with the same number of
+    1s."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])
@@ -101,7 +102,8 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws B = `n_strings` strings of random bits for each of S steps, (L, S, B, N) bool.
+    """Draws B = `n_strings` strings of random bits for each of S steps, (n_trainings, n_steps, n_strings, n_positions)
+    bool.
 
     N is the longest length, and bits beyond a string are false. `name` is that of the random stream.
     """

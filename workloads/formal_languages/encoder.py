@@ -86,7 +86,9 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (R, D), or (B, D) at CLS with `cls_only`, and the attention of CLS, (B, H, T)."""
+        """Returns the layer's output, (n_rows, d_model), or (n_strings, d_model) at CLS with `cls_only`, and the
+        attention of CLS, (n_strings, n_heads, n_tokens).
+        """
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual
@@ -99,7 +101,9 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Computes attention. Returns the weighted values, (B, Q, D), and the weights, (B, H, Q, T)."""
+        """Computes attention. Returns the weighted values, (n_strings, n_queries, d_model), and the weights,
+        (n_strings, n_heads, n_queries, n_tokens).
+        """
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
@@ -149,11 +153,13 @@ class Encoder(nn.Module):
         self.shape = shape
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """Returns each string's logit, (B,): positive if the encoder accepts the string."""
+        """Returns each string's logit, (n_strings,): positive if the encoder accepts the string."""
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits (B,) of `forward`, and the attention of CLS in each layer, (B, H, T)."""
+        """Returns the logits (n_strings,) of `forward`, and the attention of CLS in each layer, (n_strings, n_heads,
+        n_tokens).
+        """
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),

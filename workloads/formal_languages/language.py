@@ -36,13 +36,13 @@ class Language(ABC):
         """Returns whether each string belongs to the language, (...) bool.
 
         Args:
-            text: (..., N) bool, true for 1; false from position `length` on.
+            text: (..., n_positions) bool, true for 1; false from position `length` on.
             length: (...) int64, the strings' lengths, at most N.
         """
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """Returns the numbers that encode each position, (..., P) float64. CLS is at 0, the string at 1..n-1.
+        """Returns the numbers that encode each position, (..., n_features) float64. CLS is at 0, the string at 1..n-1.
 
         Args:
             position: (...) int64.
@@ -91,7 +91,7 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
     Args:
         language: The language, which defines the features of positions.
-        text: (..., N) bool, false from position `length` on.
+        text: (..., n_positions) bool, false from position `length` on.
         length: (...) int64, |w|; must be N for all strings with `positions`.
         representation: `positions`: N + 1 tokens. `kinds`: one token for CLS, one for each marked position of the
             language, one for all further 0s, and one for all further 1s.
@@ -105,7 +105,7 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts, (..., T) each, with one token for each position."""
+    """Returns symbols, positions and log-counts, (..., n_tokens) each, with one token for each position."""
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
     position = torch.arange(symbol.shape[-1], device=text.device).expand_as(symbol)
@@ -113,13 +113,15 @@ def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tens
 
 
 def count_ones(text: Tensor) -> Tensor:
-    """Returns the number of 1s in each string (..., N), as (...) int64."""
+    """Returns the number of 1s in each string (..., n_positions), as (...) int64."""
     # The 1s are summed in float32, which is exact below 2^24 and takes a fifth of the time of a sum of bools.
     return text.to(torch.float32).sum(-1).to(torch.int64)
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts, (..., T) each, with one token for all positions that look alike."""
+    """Returns symbols, positions and log-counts, (..., n_tokens) each, with one token for all positions that look
+    alike.
+    """
     marked = language.n_marked_positions
     assert marked is not None
     n_ones = count_ones(text[..., marked:])

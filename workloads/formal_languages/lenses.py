@@ -33,8 +33,8 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the tokens of a string as text, and a mask of the token places that the string uses, (T,) bool. A token
-    that stands for several symbols is followed by their number, as in `0 ×3`.
+    """Returns the tokens of a string as text, and a mask of the token places that the string uses, (n_tokens,) bool. A
+    token that stands for several symbols is followed by their number, as in `0 ×3`.
     """
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)

@@ -40,14 +40,14 @@ _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """Returns the attention of CLS to position 1, averaged over strings, (H,); NaN without position features."""
+    """Returns the attention of CLS to position 1, averaged over strings, (n_heads,); NaN without position features."""
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """Returns the entropy of the attention of CLS, relative to the maximum log n, (H,), averaged over strings.
-    A token that stands for several positions shares its attention equally among them."""
+    """Returns the entropy of the attention of CLS, relative to the maximum log n, (n_heads,), averaged over strings. A
+    token that stands for several positions shares its attention equally among them."""
     log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
 
@@ -201,7 +201,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return identities_of(parameters)
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
-        """Scores the heads of L trainings, (L, n_layers, n_heads), on strings of training length. The role is
+        """Scores the heads of L trainings, (n_trainings, n_layers, n_heads), on strings of training length. The role is
         `positional` or `none`."""
 
         def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

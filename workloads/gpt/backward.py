@@ -27,7 +27,7 @@ def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
 
     Args:
         model: The model of one training, in float64.
-        batch: `token`, `target` and `weight`, (B, T).
+        batch: `token`, `target` and `weight`, (n_sequences, n_tokens).
     """
     token_BT, V = batch["token"], model.shape.n_words
     x_BTD = model.embedded(token_BT)

@@ -100,7 +100,7 @@ def _weights(module: GPT, parameters: GPTParameters) -> State:
 
 
 def _positions(module: GPT) -> Tensor:
-    """Returns the table of position embeddings, (C, D); zeros for a model without positions."""
+    """Returns the table of position embeddings, (n_context, d_model); zeros for a model without positions."""
     if module.shape.positions == "none":
         return module.token.weight.new_zeros(module.shape.n_tokens, module.shape.d_model)
     return module.position_CD if module.position is None else module.position
@@ -135,7 +135,7 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the shortest vector d, (D,), with W d = b, or the nearest to it if there is no solution."""
+    """Returns the shortest vector d, (d_model,), with W d = b, or the nearest to it if there is no solution."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 

@@ -56,8 +56,8 @@ class GPT(nn.Module):
         attention_scale, layer_norm_eps, lora_scale: Values in which lanes may differ.
 
     Attributes:
-        token: The token embeddings (V, D).
-        position: The learned position embeddings (C, D), or `None`.
+        token: The token embeddings (n_words, d_model).
+        position: The learned position embeddings (n_context, d_model), or `None`.
         position_CD: Sines and cosines, if positions are sinusoidal.
         head: The last linear layer; `None` if tied.
     """
@@ -100,11 +100,13 @@ class GPT(nn.Module):
         self.shape = shape
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the next token after each token, (B, T, V)."""
+        """Returns the logits of the next token after each token, (n_sequences, n_tokens, n_words)."""
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits (B, T, V) of `forward`, and the attention weights (B, H, T, T) of each block."""
+        """Returns the logits (n_sequences, n_tokens, n_words) of `forward`, and the attention weights (n_sequences,
+        n_heads, n_tokens, n_tokens) of each block.
+        """
         x_BTD = self.embedded(token_BT)
         sight = Sight.causal(x_BTD) if self.shape.is_causal else Sight.everything(x_BTD)
         weights = []
@@ -114,11 +116,13 @@ class GPT(nn.Module):
         return self.logits(x_BTD), weights
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the attention weights of all N blocks, (N, B, H, T, T)."""
+        """Returns the attention weights of all N blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
         return torch.stack(self.trace(token_BT)[1])
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """Returns the embeddings of tokens (B, T) at positions `first`, `first` + 1, ..., (B, T, D)."""
+        """Returns the embeddings of tokens (n_sequences, n_tokens) at positions `first`, `first` + 1, ...,
+        (n_sequences, n_tokens, d_model).
+        """
         x_BTD: Tensor = self.token(token_BT)
         positions = slice(first, first + token_BT.shape[1])
         if self.shape.positions == "none":
@@ -126,7 +130,9 @@ class GPT(nn.Module):
         return x_BTD + (self.position_CD if self.position is None else self.position)[positions]
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Returns the logits (B, T, V), given the residual stream after the last block, (B, T, D)."""
+        """Returns the logits (n_sequences, n_tokens, n_words), given the residual stream after the last block,
+        (n_sequences, n_tokens, d_model).
+        """
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)
 

@@ -22,7 +22,7 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.text import read_text
 
 Laws = dict[str, Tensor]
-"""The tensors that define the distributions of the sequences of L trainings: (L, ...) by name."""
+"""The tensors that define the distributions of the sequences of L trainings: (n_trainings, ...) by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ class Task(ABC):
 
     @abstractmethod
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns -log p of the targets under each reference predictor, (L, B, T) float64 by name.
+        """Returns -log p of the targets under each reference predictor, (n_trainings, n_sequences, n_tokens) float64 by
+        name.
 
         Values at tokens that do not count have no meaning. The predictors are `constant`, the best that does not depend
         on the input; `current`, the best that depends on the current token alone; `optimum`, the best of all, NaN if it
@@ -115,7 +116,9 @@ class Task(ABC):
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens at which the task needs a previous-token head, and scores it there, (L, B, T) bool."""
+        """Returns the tokens at which the task needs a previous-token head, and scores it there, (n_trainings,
+        n_sequences, n_tokens) bool.
+        """
         return drawn.counts_LBT
 
 
@@ -128,7 +131,9 @@ class BigramTable(Task):
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws `table` (L, P, V) int64: the target for each pair of previous and current token."""
+        """Draws `table` (n_trainings, n_pairs, n_words) int64: the target for each pair of previous and current
+        token.
+        """
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
@@ -173,7 +178,9 @@ class Order2Chain(Task):
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws transition probabilities `next` (L, P, V), and computes the stationary law `pair` (L, P) of pairs."""
+        """Draws transition probabilities `next` (n_trainings, n_pairs, n_words), and computes the stationary law `pair`
+        (n_trainings, n_pairs) of pairs.
+        """
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
         next_LPV = logits_LPV.softmax(-1)
@@ -210,7 +217,9 @@ class Order2Chain(Task):
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """Returns the stationary distribution of token pairs, (L, P): the p with p (1 - M + E) = 1, where E is all ones."""
+    """Returns the stationary distribution of token pairs, (n_trainings, n_pairs): the p with p (1 - M + E) = 1, where E
+    is all ones.
+    """
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
     step_LPP = next_LPV.new_zeros(L, P, P)
@@ -308,7 +317,7 @@ class OwnText(Task):
             )
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Returns the text's parts `train` and `held_out`, (N,) int64 each, which all lanes share."""
+        """Returns the text's parts `train` and `held_out`, (n_tokens,) int64 each, which all lanes share."""
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)
@@ -340,12 +349,14 @@ class OwnText(Task):
 
 
 def _is_after_first(token_LBT: Tensor) -> Tensor:
-    """Returns a mask of all tokens but the first of each sequence, (L, B, T) bool."""
+    """Returns a mask of all tokens but the first of each sequence, (n_trainings, n_sequences, n_tokens) bool."""
     return (torch.arange(token_LBT.shape[-1], device=token_LBT.device) > 0).expand(token_LBT.shape)
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up -log p, (L, B, T), for indices (L, B, T) into the probabilities (L, N)."""
+    """Looks up -log p, (n_trainings, n_sequences, n_tokens), for indices (n_trainings, n_sequences, n_tokens) into the
+    probabilities (n_trainings, n_tokens).
+    """
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
 

@@ -26,7 +26,7 @@ class Text:
     """A text as token numbers, split into a training part and a held-out part.
 
     Attributes:
-        words: (V,) `SPECIALS`, then words or characters in descending order of frequency in the training part.
+        words: (n_words,) `SPECIALS`, then words or characters in descending order of frequency in the training part.
         train, held_out: int64 tokens of each part. The rows follow each other in the file's order, each ended by `END`.
         digest: A hash, which is equal for two texts if and only if all other attributes are equal.
     """
@@ -42,8 +42,8 @@ def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[n
 
     Args:
         words: The vocabulary.
-        rows: (N,) lists of int32, indices into the vocabulary.
-        is_held_out: (N,) whether a row is held out.
+        rows: (n_rows,) lists of int32, indices into the vocabulary.
+        is_held_out: (n_rows,) whether a row is held out.
     """
     train, held_out = (_joined(rows.filter(pa.array(mask))) for mask in (~is_held_out, is_held_out))
     head = json.dumps([words, len(train), len(held_out)]).encode()

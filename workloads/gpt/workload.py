@@ -46,7 +46,9 @@ lanes."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where a training on a text is overfit, (L, P). Other tasks draw new sequences, and cannot be overfit."""
+    """Returns where a training on a text is overfit, (n_trainings, n_probes). Other tasks draw new sequences, and
+    cannot be overfit.
+    """
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
     return is_overfit(evidence)
@@ -115,15 +117,17 @@ class GPTWorkload(Workload[GPTParameters]):
         return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws `token`, `target` and `weight`, each (L, B, T). Weights are equal where a prediction counts and 0
-        elsewhere, and sum to 1 over a training's batch."""
+        """Draws `token`, `target` and `weight`, each (n_trainings, n_sequences, n_tokens). Weights are equal where a
+        prediction counts and 0 elsewhere, and sum to 1 over a training's batch."""
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
     def batches(self, lanes: GPTLanes, steps: range) -> list[Batch]:
         return [self.batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
-        """Draws held-out sequences, and computes on them the losses `level/<name>` (L,) of the reference predictors."""
+        """Draws held-out sequences, and computes on them the losses `level/<name>` (n_trainings,) of the reference
+        predictors.
+        """
         drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
         nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
         weight_LBT = _weight(drawn.counts_LBT)
@@ -178,7 +182,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return as_gpt2(parameters, cast(GPT, module))
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
-        """Scores the heads of L trainings, (L, N, H), on held-out sequences, and labels their roles.
+        """Scores the heads of L trainings, (n_trainings, n_blocks, n_heads), on held-out sequences, and labels their
+        roles.
 
         `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of
         the segment, because an induction head reads there what a previous-token head wrote.

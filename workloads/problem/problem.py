@@ -206,7 +206,9 @@ def _static(parameters: Any) -> dict[str, Any]:
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """Returns the values (L,) by name of the functions' parameters that may differ between trainings of a pack."""
+    """Returns the values (n_trainings,) by name of the functions' parameters that may differ between trainings of a
+    pack.
+    """
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}
     return {name: lanes.tensor(name) for name in sorted(names)}

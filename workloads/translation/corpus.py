@@ -30,10 +30,10 @@ class Side:
     """The N sentences of a corpus in one of its two languages.
 
     Attributes:
-        words: (V,) the vocabulary: `SPECIALS`, then words in descending order of frequency in the training part. A
-            word's frequency rank is its index minus the number of specials.
-        tokens: (N, longest) int64, each sentence's words, then EOS, then PAD.
-        lengths: (N,) int64, the number of tokens, EOS included.
+        words: (n_words,) the vocabulary: `SPECIALS`, then words in descending order of frequency in the training part.
+            A word's frequency rank is its index minus the number of specials.
+        tokens: (n_pairs, longest) int64, each sentence's words, then EOS, then PAD.
+        lengths: (n_pairs,) int64, the number of tokens, EOS included.
     """
 
     words: tuple[str, ...]
@@ -47,11 +47,12 @@ class Gold:
 
     Attributes:
         relations: Names of the dependency relations, such as `subject`.
-        source_arcs, target_arcs: (A, 4) int64 rows (sentence, relation, dependent, governor), sorted by sentence.
-        alignment: (N, T) int64, the source position that a target token translates; -1 if there is none, and at PAD.
-        token_nats: (N, T) float64, -log p(token | source, tokens before) in nats: 0 if the source determines the token,
-            and at PAD.
-        target_nats: (N,) float64, -log p(target sentence) in nats, the source not given.
+        source_arcs, target_arcs: (n_arcs, 4) int64 rows (sentence, relation, dependent, governor), sorted by sentence.
+        alignment: (n_pairs, n_target_tokens) int64, the source position that a target token translates; -1 if there is
+            none, and at PAD.
+        token_nats: (n_pairs, n_target_tokens) float64, -log p(token | source, tokens before) in nats: 0 if the source
+            determines the token, and at PAD.
+        target_nats: (n_pairs,) float64, -log p(target sentence) in nats, the source not given.
     """
 
     relations: tuple[str, ...]
@@ -68,7 +69,7 @@ class Corpus:
 
     Attributes:
         source, target: The two languages.
-        part: (N,) int64 among `TRAIN`, `VALID`, `TEST`.
+        part: (n_pairs,) int64 among `TRAIN`, `VALID`, `TEST`.
         gold: The annotations; `None` for real text.
         digest: A hash, which is equal for two corpora if and only if all other attributes are equal.
     """
@@ -81,7 +82,9 @@ class Corpus:
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the token before each token, (N, T), starting with SOS. The decoder reads these tokens."""
+    """Returns the token before each token, (n_pairs, n_target_tokens), starting with SOS. The decoder reads these
+    tokens.
+    """
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)
 
 

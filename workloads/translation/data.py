@@ -44,9 +44,9 @@ class StudiedCorpus:
     Attributes:
         corpus: All pairs.
         train: The indices of the pairs on which a training is trained.
-        is_short: (N,) whether each source is no longer than the median of the training part.
-        source_rarity, target_rarity: (V,) the frequency ranks of words in the training part, 0 the most frequent; -1
-            for PAD, SOS and EOS; unknown words are the rarest.
+        is_short: (n_pairs,) whether each source is no longer than the median of the training part.
+        source_rarity, target_rarity: (n_words,) the frequency ranks of words in the training part, 0 the most frequent;
+            -1 for PAD, SOS and EOS; unknown words are the rarest.
         laws: The unigram and bigram distributions of the target text on which a training is trained.
     """
 
@@ -207,10 +207,11 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
     """Returns held-out pairs in buckets by length, as tensors named `<bucket>/<name>`.
 
-    Besides the words, each bucket has `is_judged` (B,), whether `eval_loss` counts the pair; `is_short` (B,); and -log
-    p of each target token under the unigram and the bigram distribution, `unigram_nats` and `bigram_nats` (B, T). With
-    the grammar it also has -log p of each token given the source, `grammar_nats` (B, T), and of each target sentence
-    without the source, `sentence_nats` (B,).
+    Besides the words, each bucket has `is_judged` (n_sentences,), whether `eval_loss` counts the pair; `is_short`
+    (n_sentences,); and -log p of each target token under the unigram and the bigram distribution, `unigram_nats` and
+    `bigram_nats` (n_sentences, n_target_tokens). With the grammar it also has -log p of each token given the source,
+    `grammar_nats` (n_sentences, n_target_tokens), and of each target sentence without the source, `sentence_nats`
+    (n_sentences,).
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
@@ -232,8 +233,9 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
     """Returns the words of sentence pairs from one bucket, on the device of `pairs_LB`.
 
-    They are `source` (L, B, S); `read` (L, B, T), the words that the decoder reads, starting with SOS; `target`
-    (L, B, T), the words that it should write; and the frequency ranks of `source` and `read`.
+    They are `source` (n_trainings, n_sentences, n_source_tokens); `read` (n_trainings, n_sentences, n_target_tokens),
+    the words that the decoder reads, starting with SOS; `target` (n_trainings, n_sentences, n_target_tokens), the words
+    that it should write; and the frequency ranks of `source` and `read`.
     """
     tables = _tables(studied, pairs_LB.device)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
@@ -276,7 +278,7 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
-    """Returns the order in which each lane takes each bucket's pairs in its present pass, (L, n)."""
+    """Returns the order in which each lane takes each bucket's pairs in its present pass, (n_trainings, n_pairs)."""
     pairs = [torch.as_tensor(bucket.pairs, device=drawn_LN.device) for bucket in passes.buckets]
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]

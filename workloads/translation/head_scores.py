@@ -72,7 +72,9 @@ class AlignmentCounts(NamedTuple):
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts on one batch how often heads find the aligned word, given their strongest keys (..., B, Q)."""
+    """Counts on one batch how often heads find the aligned word, given their strongest keys (..., n_sentences,
+    n_queries).
+    """
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
     counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
@@ -105,9 +107,10 @@ class LookedAt:
     """One bucket of the sentences on which attention heads are scored.
 
     Attributes:
-        batch: The tensors that a model reads, (B, ...).
+        batch: The tensors that a model reads, (n_sentences, ...).
         sentences: The sentences as role scores need them, by layer.
-        n_tokens: (B,) the number of tokens of each sentence, by self-attention layer: attention matrices are cut to it.
+        n_tokens: (n_sentences,) the number of tokens of each sentence, by self-attention layer: attention matrices are
+            cut to it.
         alignment: The grammar's alignment; `None` for real text.
     """
 
@@ -218,9 +221,10 @@ than shares of hits, and on all sentences they would cost as much as all role sc
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels the heads of L trainings, (L, 3, n_heads), in the layers encoder self, decoder self, cross.
+    """Scores and labels the heads of L trainings, (n_trainings, 3, n_heads), in the layers encoder self, decoder self,
+    cross.
 
-    `template` is a model of the pack's shape; `state` has parameters and buffers, (L, ...) by name.
+    `template` is a model of the pack's shape; `state` has parameters and buffers, (n_trainings, ...) by name.
     """
     all_lanes = torch.arange(len(lanes.trainings))
     at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
@@ -246,7 +250,9 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates the counts and distances of one layer's heads (L, H), bucket by bucket of sentences."""
+    """Accumulates the counts and distances of one layer's heads (n_trainings, n_heads), bucket by bucket of
+    sentences.
+    """
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
@@ -264,7 +270,9 @@ class _Measures:
             self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the scores of the heads, (L, H) by name; NaN for scores that do not apply to the layer."""
+        """Returns the scores of the heads, (n_trainings, n_heads) by name; NaN for scores that do not apply to the
+        layer.
+        """
         roles = role_scores(functools.reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles
         if self._layer != "cross":

@@ -50,14 +50,18 @@ class Structure(nn.Module):
         self.register_buffer("by_rarity", torch.tensor(parameters.global_columns == "rarest"))
 
     def encoder(self, batch: Batch) -> Tensor:
-        """Returns a mask (B, S, S), true where a query of the encoder sees the key."""
+        """Returns a mask (n_sentences, n_source_tokens, n_source_tokens), true where a query of the encoder sees the
+        key.
+        """
         source_BS, rarity_BS = batch["source"], batch["source_rarity"]
         is_word_BK = (source_BS != PAD).unsqueeze(1)
         rank_BK = _rarer(rarity_BS).sum(1, keepdim=True)
         return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
 
     def decoder(self, batch: Batch) -> Tensor:
-        """Returns a mask (B, T, T), true where a query of the decoder sees the key, which is never a later word."""
+        """Returns a mask (n_sentences, n_target_tokens, n_target_tokens), true where a query of the decoder sees the
+        key, which is never a later word.
+        """
         read_BT = batch["read"]
         # The rarest of the words up to the query: a mask that depended on later words would reveal them.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
@@ -73,7 +77,9 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """Returns (B, M, K): 1 where token m is rarer than token k, or equally rare and earlier in the sentence."""
+    """Returns (n_sentences, n_positions, n_keys): 1 where token m is rarer than token k, or equally rare and earlier in
+    the sentence.
+    """
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
     one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)
@@ -127,12 +133,12 @@ class TranslationModel(nn.Module):
         self.register_buffer("label_smoothing", torch.tensor(parameters.label_smoothing, dtype=torch.float64))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Returns the logits (B, T, V) of the next word after each target word."""
+        """Returns the logits (n_sentences, n_target_tokens, n_words) of the next word after each target word."""
         logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
-        """Returns the attention weights (B, H, Q, K) of each layer, by name."""
+        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer, by name."""
         return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:
@@ -158,12 +164,13 @@ def xaviers_law(streams: Streams) -> StartingLaw:
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """Translates each source with each training, greedily word by word: (L, B, T) int64, with PAD from EOS on.
+    """Translates each source with each training, greedily word by word: (n_trainings, n_sentences, n_target_tokens)
+    int64, with PAD from EOS on.
 
     Args:
-        template: The module of ONE training, which maps a batch to logits (B, T, V).
-        parameters, buffers: The parameters and buffers of the trainings, (L, ...) by name.
-        sources: `source` and `source_rarity`, (L, B, S).
+        template: The module of ONE training, which maps a batch to logits (n_sentences, n_target_tokens, n_words).
+        parameters, buffers: The parameters and buffers of the trainings, (n_trainings, ...) by name.
+        sources: `source` and `source_rarity`, (n_trainings, n_sentences, n_source_tokens).
         rarity_V: The frequency ranks of the target's words.
         n_words: The largest number of words per sentence; longer translations are cut.
     """
@@ -186,7 +193,7 @@ _LANES_AT_ONCE = 16
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
     """Translates the test sentences with each training: the sets of all, short and long sentences, with references.
 
-    `template` is a model of the pack's shape; `state` has parameters and buffers, (L, ...) by name.
+    `template` is a model of the pack's shape; `state` has parameters and buffers, (n_trainings, ...) by name.
     """
     all_lanes = torch.arange(len(lanes.trainings))
     written: list[tuple[Written, ...]] = []

@@ -41,7 +41,8 @@ _VALUES = 2**16
 
 
 def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """Draws the masks `keep_<site>` (L, B, T, D) of all dropout sites: 0, or a factor that keeps the mean unchanged.
+    """Draws the masks `keep_<site>` (n_trainings, n_sentences, n_target_tokens, d_model) of all dropout sites: 0, or a
+    factor that keeps the mean unchanged.
 
     Without dropout there are no masks.
 
@@ -62,12 +63,14 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the dropout masks in a batch of one training, (B, T, D) by site. Evaluation batches have none."""
+    """Returns the dropout masks in a batch of one training, (n_sentences, n_target_tokens, d_model) by site. Evaluation
+    batches have none.
+    """
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """Multiplies the rows (R, D) at a dropout site by the site's mask, if there is one."""
+    """Multiplies the rows (n_rows, d_model) at a dropout site by the site's mask, if there is one."""
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
 
 
@@ -142,7 +145,8 @@ class Attention(HoldableHeads):
         self._widths = [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
-        """Returns the output at the queries, (R, D), and the attention weights, (B, H, Q, K).
+        """Returns the output at the queries, (n_rows, d_model), and the attention weights, (n_sentences, n_heads,
+        n_queries, n_keys).
 
         Args:
             asking_RD: The rows that queries come from.
@@ -181,7 +185,7 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """Returns W_2 relu(W_1 x + b_1) + b_2 for each row x, (R, D)."""
+        """Returns W_2 relu(W_1 x + b_1) + b_2 for each row x, (n_rows, d_model)."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 
@@ -229,7 +233,8 @@ class Translator(nn.Module):
         self.shape = shape
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
-        """Returns the logits (B, T, V) of the word that follows each word of `target_BT`, which starts with SOS.
+        """Returns the logits (n_sentences, n_target_tokens, n_words) of the word that follows each word of `target_BT`,
+        which starts with SOS.
 
         Args:
             source_BS, target_BT: Indices of words.
@@ -244,13 +249,17 @@ class Translator(nn.Module):
     def attention(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
-        """Returns the attention weights (B, H, Q, K) of each layer in `LAYERS`; takes the arguments of `forward`."""
+        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer in `LAYERS`; takes the
+        arguments of `forward`.
+        """
         return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the decoder's rows after its last attention, (R, D), and the attention weights of all layers."""
+        """Returns the decoder's rows after its last attention, (n_rows, d_model), and the attention weights of all
+        layers.
+        """
         scale = LogitScale(self.scale, self.has_log_n)
         memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)
         x_RD = masked(self._embedded(target_BT, self.target_embedding_VD), masks, "target")

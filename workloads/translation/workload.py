@@ -132,7 +132,9 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket its logits `<bucket>/logit` (B, T, V) and losses of words `<bucket>/nats` (B, T)."""
+        """Returns for each bucket its logits `<bucket>/logit` (n_sentences, n_target_tokens, n_words) and losses of
+        words `<bucket>/nats` (n_sentences, n_target_tokens).
+        """
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
@@ -225,7 +227,7 @@ def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor)
 
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """Returns -log p of each word, (B, T), in nats, without smoothing; 0 at padding."""
+    """Returns -log p of each word, (n_sentences, n_target_tokens), in nats, without smoothing; 0 at padding."""
     nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     return nats_BT * (target_BT != PAD)
 
@@ -234,9 +236,10 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
     """Returns the mean of a quantity over the target tokens of all buckets.
 
     Args:
-        parts: Buckets, each with `target` and the value, both (B, T); the value is 0 at padding.
+        parts: Buckets, each with `target` and the value, both (n_sentences, n_target_tokens); the value is 0 at
+            padding.
         value: The name of the value.
-        among: The name of a (B,) bool that selects sentences; if it selects none, the mean is NaN.
+        among: The name of a (n_sentences,) bool that selects sentences; if it selects none, the mean is NaN.
     """
     total, count = [], []
     for part in parts:

@@ -63,7 +63,7 @@ def attention_maps(
 
 
 def evenness(weights: Tensor) -> Tensor:
-    """Computes how evenly each query attends, (..., Q): the entropy of its weights over log(number of keys)."""
+    """Computes how evenly each query attends, (..., n_queries): the entropy of its weights over log(number of keys)."""
     entropy = -torch.xlogy(weights, weights).sum(-1)
     n_seen = (weights > 0).sum(-1).clamp(min=1)
     return torch.where(n_seen > 1, entropy / n_seen.clamp(min=2).log(), torch.ones_like(entropy)).clamp(max=1.0)

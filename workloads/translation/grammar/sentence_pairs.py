@@ -111,8 +111,8 @@ class SentencePair:
         tree: The derivation that both languages express.
         source, target: The words.
         source_arcs, target_arcs: The dependencies; a dropped pronoun has none.
-        alignment: (T,) the source position that each target word translates.
-        token_nats: (T,) -log p(target word | source, target words before), in nats.
+        alignment: (n_target_words,) the source position that each target word translates.
+        token_nats: (n_target_words,) -log p(target word | source, target words before), in nats.
         target_nats: -log p(target), in nats.
     """
 
@@ -234,7 +234,7 @@ def _gold(pairs: list[SentencePair], target: Side) -> Gold:
 
 
 def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
-    """Returns all dependency arcs as rows (sentence, relation, dependent, governor), (A, 4)."""
+    """Returns all dependency arcs as rows (sentence, relation, dependent, governor), (n_arcs, 4)."""
     rows = [(sentence, *arc) for sentence, arcs in enumerate(by_sentence) for arc in arcs]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
@@ -242,7 +242,7 @@ def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
 def _padded(
     by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
 ) -> NDArray[_Number]:
-    """Returns the values of each sentence, padded with `filler` to the longest, (N, longest)."""
+    """Returns the values of each sentence, padded with `filler` to the longest, (n_sentences, longest)."""
     padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
     is_value = np.arange(lengths.max()) < lengths[:, None]
     padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))
