@@ -1,1 +1,2 @@
-"""The sweep loop: from the study's configurations to rows in the ledger; stopping, resuming, retrying."""
+"""Runs sweeps: draws configurations from the study, trains them, and stores rows in the ledger; stops, resumes,
+retries."""

@@ -96,7 +96,7 @@ def engine_for(
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Describes which engine a long sweep of trainings with the given parameters would have, and why.
+    """Describes which engine a long sweep of trainings with the given parameters would get, and why.
 
     Raises:
         UserError: If the workload does not accept the parameters, or if its code fails.
@@ -116,7 +116,7 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Returns the number of steps of all trainings of one shape (equal static parameters), if all shapes are equally
+    """Estimates the steps of all trainings of one shape (equal static parameters), as if all shapes were equally
     frequent. The number is an upper bound, because trainings may end early."""
     declared = workload.parameters.declared()
     n_shapes = prod(
@@ -145,7 +145,7 @@ class Ahead:
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
         """Starts a thread that chooses the engine and then compiles the first pack's program. `choice.result()` raises
-        the thread's errors.
+        the errors of the thread.
 
         Trainers in this process compile their own programs, because PyTorch can trace in only one thread at a time.
         """

@@ -1,4 +1,5 @@
-"""Derives the sweep that a run trains from the user's input and the sweep's record, and refuses what does not fit.
+"""Works out which sweep a run trains, from the user's input and the sweep's stored record; refuses input that does not
+fit the record.
 
 The record is checked before the run starts, and again once the run holds the lock and nothing else can change the
 record. A sweep may be divided among several drivers; each driver trains a shard, and all share the sweep's record.
@@ -44,8 +45,8 @@ def going_on(
     *,
     accept_drift: bool = False,
 ) -> Entry:
-    """Returns a function that derives the sweep to train from the stored record, with the run's environment and the
-    trials and replicates that it adds.
+    """Returns a function for a run that continues a recorded sweep. From the stored record the function makes the sweep
+    to train: with the run's environment, and the trials and replicates that the run adds.
 
     Args:
         workload: The sweep's workload.
@@ -96,13 +97,14 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """Returns the spec in the form in which a sweep stores it, checked against its workload, and the weights that
+    """Checks a spec against its workload. Returns the spec in the form in which a sweep stores it, and the weights that
     trainings start from.
 
     Args:
         spec: The spec that the user gave.
         workload: The workload of the spec.
-        known_bases: The bases that the sweep directory has stored: what the user gave, by the name of the base.
+        known_bases: The bases (weights of earlier trainings) that the sweep directory has stored: by the name of the
+            base, what the user gave for it.
     """
     base = find_base(workload, spec.fixed(), known_bases)
     if base is not None:
@@ -116,7 +118,7 @@ def resolved(
 
 
 def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:
-    """Raises an error if the directory's sweep has another spec, or other user code. Descriptions may differ."""
+    """Raises an error if the sweep in the directory has another spec, or other user code. Descriptions may differ."""
     place = directory.place
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
@@ -137,8 +139,8 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Raises an error for rows of another sweep, or of trials that the study does not know: such trials would be
-    trained twice."""
+    """Raises an error if the ledger has rows of another sweep, or of trials that the study lacks. Trials that the study
+    lacks would be trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         other_sweeps = ", ".join(others)
@@ -153,8 +155,8 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses `--retry-failed` if the number of replicates follows a rule, because the rule has already counted the
-    failed trainings."""
+    """Refuses `--retry-failed` if a rule decides how many replicates (trainings) a trial gets, because the rule has
+    already counted the failed trainings."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",
@@ -207,7 +209,7 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
 
 
 def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """Returns the divided sweep that a first driver has recorded in a directory; `None` if none is recorded yet.
+    """Returns the record of a divided sweep, which the first of its drivers writes; `None` if there is no record yet.
 
     Raises:
         UserError: If the directory holds another sweep, or the same sweep with another number of shards.
@@ -274,7 +276,7 @@ def begin_shard(
 
 
 def refuse_whole(directory: SweepDirectory) -> None:
-    """Refuses to run a sweep that is divided into shards as if it had one driver.
+    """Refuses to run a sweep as a whole if it is divided into shards (parts with a driver each).
 
     Raises:
         UserError: If the sweep has shards.
@@ -290,7 +292,7 @@ def refuse_whole(directory: SweepDirectory) -> None:
 
 
 def refuse_extension(directory: SweepDirectory) -> None:
-    """Refuses to add trials or replicates to a divided sweep or to a shard.
+    """Refuses to add trials or replicates to a sweep that is divided into shards, or to one of its shards.
 
     Raises:
         UserError: If the sweep has shards.

@@ -46,26 +46,27 @@ _NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "syst
 
 
 class Chain:
-    """The running digest of a journal's lines, from which the lines' seals are made. A seal is the last key of a line,
-    `chain`, which Optuna ignores: a digest of all bytes since the seal before it, and of that seal.
+    """The running digest of a journal's lines. It gives each line of this sweep a seal: the line's last key, `chain`,
+    is a digest of the previous seal and of all bytes since. Optuna ignores the key.
 
-    So a line that is changed, removed or replaced by another writer's makes a seal wrong. Lines of other programs have
-    no seal; the seal of the sweep's next line covers them. Lines are given without their line ends.
+    So the next seal is wrong if a line is changed or removed, or if another writer replaces it. Lines of other programs
+    have no seal; the seal of the sweep's next line covers them. The methods take lines without line ends.
     """
 
     def __init__(self) -> None:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of this sweep (a JSON object) to the digest. Returns the line with its seal."""
+        """Adds a line of this sweep (a JSON object) to the digest. Returns the line with its seal, which is the digest
+        of all lines so far."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
         return f'{body},"chain":"{seal}"}}'
 
     def follow(self, line: bytes) -> bool | None:
-        """Adds a line that was read to the digest. Returns whether the line's seal is right; `None` if the line has no
-        seal."""
+        """Adds a line that was read from the journal to the digest. Returns whether the line's seal (digest) is right;
+        `None` if the line has no seal."""
         match = _SEAL.search(line)
         if match is None:
             self._since.update(line + b"\n")
@@ -116,8 +117,8 @@ def read_seals(lines: Iterable[bytes]) -> Seals:
 
 
 def is_note(line: bytes) -> bool:
-    """Returns whether a line of a journal changes attributes alone, which leaves Optuna's numbers of trials as they
-    are."""
+    """Returns whether a line of a journal changes only attributes, so that Optuna's numbering of trials stays as it
+    is."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -158,8 +159,8 @@ class StudyLog(BaseJournalBackend):
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds entries to the journal in memory, in the form that reading them from a file gives: tuples as lists,
-        keys as strings."""
+        """Adds entries to the journal in memory, in the form that they will have when they are read from a file: tuples
+        as lists, keys as strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         if self._asked is None:
@@ -168,7 +169,7 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry to the saved journal alone; Optuna's study in memory does not get it."""
+        """Adds an entry to the saved journal, but not to Optuna's study in memory."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 
@@ -204,7 +205,7 @@ class TrialEntries:
 
     Used for samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The
     journal has the lines that Optuna would have written, so Optuna can open it. The journal has one study, whose id is
-    0, and a trial's id is its number. The methods that Optuna's storage has too have the same names there.
+    0, and a trial's id is its number. Methods that Optuna's storage has too are named as there.
     """
 
     def __init__(self, log: StudyLog) -> None:

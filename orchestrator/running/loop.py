@@ -74,7 +74,7 @@ class Found:
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.
-        n_told: Number of trials with complete rows whose values the study had not got; it has got them now.
+        n_told: Number of trials with complete rows whose values the study lacked until now.
         n_queued: Number of trainings to train, again or for the first time.
         n_from_checkpoint: Number of the queued trainings that continue from a checkpoint.
     """
@@ -235,12 +235,14 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """The trainings per trainer that are queued, in training or, in the first replicates of trials, to come."""
+        """The number of trainings per trainer that are queued, in training, or still to be drawn. Each trial that is
+        still to be drawn counts with its first replicates (trainings)."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs to idle trainers, drawing trials as needed. Returns whether the time for drawing ran out."""
+        """Gives packs to idle trainers, and draws trials for them as needed. Returns whether the time for drawing ran
+        out."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.idle[0].accelerator
@@ -265,7 +267,7 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack: if possible, one on which the pack was begun."""
+        """Returns the type of machine that should train a pack: if possible, one on which the pack's training began."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
@@ -293,10 +295,11 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Draws trials in advance, as many trainings as are being trained, so that trainers whose packs end together
-        need not wait. While trainers start, draws trials for a first pack.
+        """Draws trials in advance, until as many trainings wait as are being trained, so that trainers whose packs end
+        together need not wait. While trainers start, draws trials for a first pack.
 
-        Draws none if trials depend on earlier results, or if the budget is a time. Returns whether time ran out.
+        Draws no trial if trials depend on earlier results, or if the sweep's budget is a time. Returns whether time ran
+        out.
         """
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
@@ -358,7 +361,8 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Commits the packs that have ended, unless they may wait for others. Returns whether any was committed."""
+        """Commits the rows of packs that have ended, unless the commit should wait for further packs. Returns whether
+        any pack was committed."""
         is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,

@@ -33,7 +33,8 @@ _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Measured(Record):
-    """The attributes `rates` and `limit` of a `PackSizer`, for one shape on one type of accelerator."""
+    """The measurements of one `PackSizer` that are stored (its `rates` and `limit`): for one shape (equal static
+    parameters) on one type of accelerator."""
 
     rates: Mapping[_Size, _Rate]
     limit: _Size
@@ -53,8 +54,8 @@ _KEPT = RecordFile("pack_sizes.json", _Kept, "remove it: no result depends on it
 
 
 def sizes_of_user(workload: str, engine: Engine) -> Path | None:
-    """Returns the folder of the pack sizes that this user's sweeps of a workload found with the same engine and
-    processor; `None` if the user has no home."""
+    """Returns the folder of the pack sizes that this user's sweeps of a workload have found with the same engine and
+    processor; `None` if the user has no home folder."""
     processor = ""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -66,8 +67,9 @@ def sizes_of_user(workload: str, engine: Engine) -> Path | None:
 
 
 class PackSizes:
-    """The pack sizers of a sweep, one per shape and accelerator. Each starts from the sweep's earlier measurements or,
-    without any, from those of the user's other sweeps.
+    """Searches for a sweep's fastest pack sizes (trainings per pack): one `PackSizer` for each shape (equal static
+    parameters) and type of accelerator. A search starts from the sweep's earlier measurements or, without any, from
+    those of the user's other sweeps.
 
     Args:
         fixed: The size of all packs; `None` searches for one and stores it.
@@ -85,7 +87,8 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the pack sizers of a sweep. `learns` says whether the sweep's sampler learns from results."""
+        """Makes the `PackSizes` of a sweep. If the sweep's sampler learns from results (`learns`), sizes that other
+        sweeps have found are not used."""
         spec = directory.spec
         # Pack sizes of other sweeps are not used if the sampler learns, because its draws must not depend on other
         # sweeps; nor with a pruner, because pruning needs other sizes.
@@ -95,7 +98,7 @@ class PackSizes:
         return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        """Returns the sizer for packs of one shape on one type of accelerator."""
+        """Returns the `PackSizer` for packs of one shape (equal static parameters) on one type of accelerator."""
         sizer = self._sizers.get((accelerator, shape))
         if sizer is None:
             earlier = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
@@ -105,7 +108,7 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Adds training steps, summed over lanes, to the count of this run."""
+        """Counts training steps of this run, summed over the trainings of a pack."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
@@ -150,7 +153,7 @@ def _read(place: Place) -> _Sizes:
 
 
 def _without_speeds(kept: _Sizes) -> object:
-    """Returns the measured sizes and limits, for comparison: speeds change with every pack."""
+    """Returns the measured pack sizes and limits without the measured speeds, which change with every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

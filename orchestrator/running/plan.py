@@ -1,4 +1,4 @@
-"""Decides which trainings make the next pack, how many, and how the run goes on with a pack that comes back.
+"""Decides which trainings make the next pack, how many, and what happens to a pack that comes back from a trainer.
 
 Plain state in, actions out: no disk, no clock, and no library but what a training needs.
 """
@@ -46,7 +46,8 @@ class PackSizer:
         fixed: The size of all packs; `None` searches for one.
         rates: Training steps per second, summed over lanes, that an earlier run has measured, by pack size.
         limit: The largest pack size of that run; `None` for the default.
-        slack: By how many trainings a measured pack may be smaller than wanted, because packs end with whole trials.
+        slack: By how many trainings a pack may be smaller than its wanted size and still count as a measurement of that
+            size, because packs end with whole trials.
 
     Attributes:
         rates: Training steps per second, summed over lanes, by pack size.
@@ -73,7 +74,7 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether any speed or any limit of the size was measured."""
+        """Whether any speed, or any limit of the pack size, was measured."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
@@ -90,7 +91,8 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a trained pack, unless the pack's size is not the one to measure now.
+        """Records the speed of a trained pack if the pack has the size that is to be measured now; ignores it
+        otherwise.
 
         Args:
             n_lanes: The pack's number of lanes.
@@ -158,7 +160,8 @@ def is_commit_due(
 
 
 class Backlog:
-    """Trainings that wait for a trainer, grouped by shape, because only trainings of one shape can share a pack.
+    """Trainings that wait for a trainer, grouped by shape (static parameters), because only trainings of equal shape
+    can share a pack.
 
     Args:
         keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
@@ -176,13 +179,14 @@ class Backlog:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Returns whether enough trainings of one shape wait to fill a pack; `fair_share` are left per trainer."""
+        """Returns whether enough trainings of one shape (equal static parameters) wait to fill a pack. `fair_share` is
+        the number of trainings left per trainer."""
         shape = self._fullest
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """Removes and returns the trainings of the next pack: the oldest ones of the shape with the most waiting
-        trainings. Of all trainings, `fair_share` are left per trainer."""
+        """Removes and returns the trainings of the next pack: the oldest ones of the shape (static parameters) with the
+        most waiting trainings. `fair_share` is the number of trainings left per trainer."""
         shape = self._fullest
         if shape is None:
             return []
@@ -237,7 +241,8 @@ class Forget:
 
 @dataclass(frozen=True)
 class Shrink:
-    """An action for the loop: make later packs of this shape smaller than this pack, because its memory ran out."""
+    """An action for the loop: make later packs of the same shape (static parameters) smaller, because this pack ran out
+    of memory."""
 
     order: PackOrder
 
@@ -301,7 +306,8 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Returns the number of trainings per trainer that are queued, in training or still to come."""
+        """Returns the number of trainings per trainer that are queued, in training, or still to be drawn
+        (`n_to_come`)."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:
@@ -316,7 +322,7 @@ class SweepPlan:
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Records that a pack's progress is durable. This resets the counts of lost trainers, both the pack's and the
+        """Records that a pack's progress is stored durably. This resets two counts of lost trainers, the pack's and the
         run's."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0

@@ -43,7 +43,8 @@ _LONG_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Sample:
-    """A random sample of a sweep's trainings, whatever the sweep's sampler: one training of each of up to 64 trials.
+    """A random sample of a sweep: up to 64 trials with one training each, drawn at random whatever sampler the sweep
+    has.
 
     Attributes:
         spec: A sweep that fits its workload.
@@ -114,8 +115,8 @@ def check_charges(sample: Sample) -> None:
 
 
 def check_stop_metrics(sample: Sample) -> None:
-    """Refuses `stop_when` conditions on metrics that the workload does not measure. Measures the start of a training
-    for each condition.
+    """Refuses `stop_when` conditions on metrics that the workload does not measure. For each condition, a training is
+    measured before its first step.
 
     Raises:
         SpecError: If `stop_when` names a metric that is not measured.
@@ -131,8 +132,8 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose modules differ in what must be equal, whose loss cannot be batched over trainings, or
-    whose labels are unknown.
+    """Refuses a workload whose modules differ between trainings of a pack in what must be equal, whose loss cannot be
+    batched over trainings, or whose labels are unknown.
 
     Looks at a few trainings of each shape at a time until the time is up, and at a few in any case. Any other error of
     the workload's code is left to the trainings, whose rows will contain it.
@@ -176,8 +177,8 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Lets a user's workload label the results of some starts, and losses near the losses of simple predictors
-    (reference levels)."""
+    """Calls the functions of a user's workload that label trainings: on a few untrained trainings, and on losses near
+    the losses of simple predictors (reference levels)."""
     pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
@@ -187,8 +188,8 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Checks that a user's workload trains as in plain PyTorch: the first training, and the one that differs from it in
-    most parameters."""
+    """Checks that a user's workload trains two trainings as plain PyTorch does: the first training, and the one that
+    differs from it in most parameters."""
     first, *others = trainings
     values = first.parameters.values()
 
@@ -200,8 +201,8 @@ def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str | None:
-    """Returns a warning if over 5% of the sampled trainings would end before the step at which they should leave their
-    start.
+    """Returns a warning if over 5% of the sampled trainings would end before the step at which they are predicted to
+    leave their start.
 
     Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
     code raises is passed over: its rows will contain the error.
@@ -229,7 +230,8 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Returns the predicted escape steps of trainings of one shape; only of the first ones if the time runs out."""
+    """Returns the steps at which trainings of one shape (equal static parameters) are predicted to leave their start;
+    only those of the first trainings if the time runs out."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
     # The first prediction includes start-up time, so a second prediction of one training estimates the time of the

@@ -130,7 +130,8 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes and, every few seconds and at the end, computes the stuck rate with its interval."""
+        """Counts outcomes and, every few seconds and at the end, computes the stuck rate (the share of stuck trainings)
+        with its interval."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(

@@ -97,7 +97,7 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first pack that an idle trainer can train on the type of machine that trained the pack before."""
+    """Returns the first pack that an idle trainer can replay on the type of machine that trained it before."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
@@ -105,8 +105,9 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Groups the trainings to replay, by id, into packs; those that take longest come first. A pack is named after its
-    first training. `machine_of` returns the type of machine of an environment, by the environment's id."""
+    """Groups the trainings to replay, given by id, into packs, of which those that take longest come first. A pack is
+    named after its first training. `machine_of` returns the type of machine of an environment, by the environment's
+    id."""
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}

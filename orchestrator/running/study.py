@@ -164,7 +164,7 @@ class Study:
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
-        """Raises an error if the study lacks any of these trials.
+        """Raises an error if the study lacks any of the given trials.
 
         Raises:
             UserError: If the study lacks some of them, because it was lost or replaced.
@@ -248,7 +248,7 @@ class Study:
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Completes a trial of which a kill left some parameters without values: the trial's own sampler draws these.
+        """Draws the values that a kill left undrawn in a trial, with the sampler that drew the trial's other values.
 
         New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
@@ -295,7 +295,7 @@ class Study:
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
-    """Returns a new trial like `study.ask`, but for a sampler that also knows trials of earlier sweeps.
+    """Returns a new trial as `study.ask` does, but drawn by a sampler that may also know trials of earlier sweeps.
 
     `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
     """

@@ -49,8 +49,8 @@ class Pieces:
         seals: The lines' seals, of which none is wrong.
         number: The number of the last piece; 0 if there are only pieces of earlier versions, or none.
         names: The objects that hold the journal.
-        passed: The objects that do not count, because a joined one covers them.
-        first: The pieces among `names` that begin the work of a writer.
+        passed: The objects that do not count, because a joined piece replaces them.
+        first: The pieces among `names` with which a writer began its work.
     """
 
     lines: list[str]
@@ -62,7 +62,8 @@ class Pieces:
 
 
 class JournalPieces:
-    """The journal of a sweep in an object store, stored in pieces below one folder; used by the sweep's only writer."""
+    """The journal of a sweep in an object store, stored as numbered objects ("pieces") in one folder; used by the
+    sweep's only writer."""
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
         self._prefix = prefix
@@ -72,8 +73,8 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Adds a first line of this writer, and returns all lines of the journal. Before this call, a predecessor may
-        still add pieces."""
+        """Adds a piece (an object) with a first line of this writer, and returns all lines of the journal. Only before
+        this call could an earlier writer still add pieces."""
         # The entry identifies this writer. Optuna ignores the entry, because it is about a study that does not exist.
         entry = {
             "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
@@ -98,7 +99,8 @@ class JournalPieces:
             raise self._taken(self._number)
 
     def _create(self, lines: list[str]) -> bool:
-        """Creates the journal's next piece. Returns `False` if another writer has created it."""
+        """Creates the journal's next piece (an object of the store). Returns `False` if another writer has created
+        it."""
         self._number += 1
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
@@ -134,7 +136,7 @@ class JournalPieces:
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
-    """Reads a journal from its pieces, even while a writer adds and joins pieces.
+    """Reads a journal from its pieces (objects of a store), even while a writer adds and joins pieces.
 
     Raises:
         UserError: If a piece is missing or damaged. The error names the piece.
@@ -151,8 +153,8 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the names of the pieces that processes without the sweep's lock have added: a joined piece covers their
-    numbers, but lacks their lines."""
+    """Returns the names of journal pieces (objects of a store) that processes without the sweep's lock have added. A
+    joined piece covers the numbers of these pieces, but lacks their lines."""
     lines = set(journal.lines)
     texts = _texts(prefix, folder, journal.passed)
     return [name for name, text in texts.items() if not lines.issuperset(_lines(text))]

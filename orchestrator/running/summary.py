@@ -125,7 +125,7 @@ class Summary:
 
     @property
     def has_report(self) -> bool:
-        """Whether the directory holds a report, be it up to date or older."""
+        """Whether the directory holds a report, up to date or not."""
         return self.directory.place.has_text(REPORT_FILE)
 
     @property

@@ -1,5 +1,5 @@
-"""The open trials of a sweep: drawn, queued as trainings, pruned, and reported to the study when their rows are in the
-ledger."""
+"""The open trials of a sweep: they are drawn, queued as trainings, pruned, and reported to the study once their rows
+are in the ledger."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -72,7 +72,7 @@ class OpenTrials:
         return ended
 
     def ask(self, batch: int) -> None:
-        """Draws one trial from the study, as one of a batch of `batch` trials, and queues its trainings."""
+        """Draws one trial of a batch of `batch` trials from the study, and queues its trainings."""
         self._open(_Tally(self._study.ask(batch)))
 
     def count(self, rows: pa.Table) -> list[int]:
@@ -87,8 +87,8 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues those trainings of a trial that have not ended. Returns whether no training is missing, so that the
-        trial has ended."""
+        """Queues the trainings of a trial that have not ended. Returns whether all have ended, which also ends the
+        trial."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:
@@ -156,8 +156,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Returns the pack's order for a trainer with the pruner's instructions: wait at probes, and end pruned trials
-        at their step."""
+        """Adds the pruner's instructions to the order that sends a pack to a trainer: wait at probes (steps at which
+        trainings are measured), and end pruned trials at their step."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -165,8 +165,8 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Returns the positions in the pack of the trainings that must end at this probe or should have ended
-        before."""
+        """Returns which trainings must end at this probe (step of measurement) or should have ended before, as
+        positions in the pack."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)

@@ -165,8 +165,8 @@ class _MisfitError(Exception):
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that this sweep would have drawn for a trial with these columns. Raises `_MisfitError` if the
-    sweep could not have drawn the trial."""
+    """Returns the values that this sweep would have drawn for a trial of an earlier sweep, given by its columns. Raises
+    `_MisfitError` if this sweep could not have drawn the trial."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
     # Rows of versions that did not have this parameter yet contain null.
