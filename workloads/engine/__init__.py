@@ -1,1 +1,1 @@
-"""Fused training: many small trainings as one batched program, each as if it were alone."""
+"""Fused training: one batched program trains many small models, and each result is as if it were trained alone."""

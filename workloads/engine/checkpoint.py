@@ -1,4 +1,5 @@
-"""Checkpoints: all state of a pack that training changes, as NumPy arrays by name, and their file format.
+"""Checkpoints: all state that training changes in a pack (trainings that one program computes), as NumPy arrays by
+name, and their file format.
 
 The file is NumPy's uncompressed `.npz` archive without pickled objects, followed by the BLAKE2b digest of the archive.
 """
@@ -23,7 +24,7 @@ _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """Raised if a checkpoint is damaged or belongs to other trainings. The pack then trains from the start."""
+    """Raised if a checkpoint is damaged or was written for other trainings. The trainings then begin from the start."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
@@ -56,10 +57,11 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes everything that a pack's checkpoint depends on. A pack resumes only from a checkpoint with an equal hash.
+    """Hashes everything that a checkpoint of a pack (trainings of one program) depends on. Only a checkpoint with an
+    equal hash is resumed.
 
     Args:
-        row_width: The length of the row in which a lane's parameters are stored, padding between them included.
+        row_width: The length of the array in which all parameters of one training are stored, padding included.
     """
     seeded = [(training.parameters.values(), training.seed) for training in trainings]
     content = [FORMAT, workload, seeded, list(probe_steps), row_width]

@@ -1,8 +1,9 @@
-"""Compares the constants of modules: all that they hold besides parameters and buffers, such as numbers or functions.
+"""Compares the constants of modules: all that modules hold besides parameters and buffers, such as numbers or
+functions.
 
-The engine runs one module for all trainings of a pack, so constants must be the same in the modules of all trainings,
-and in all later packs that reuse the compiled program. `TrainingParameters` that a module stores are therefore
-restricted to the values that all trainings share.
+The engine runs one module for all trainings of a pack (one program), so constants must be the same in the modules of
+all trainings, and in all later packs that reuse the compiled program. A module may store the parameters of its
+training, `TrainingParameters`, but may read only those that all trainings share.
 """
 
 import functools
@@ -23,11 +24,12 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
 
 OF_THE_ENGINE = frozenset(TrainingParameters.declared())
-"""The parameters that all workloads have, such as the learning rate. A module must not depend on them."""
+"""The parameters that every workload has, such as the learning rate. A module must not depend on them."""
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Replaces the `TrainingParameters` that modules store by ones that raise if an unshared parameter is read."""
+    """Replaces the `TrainingParameters` that modules store by ones that raise if a parameter is read in which trainings
+    may differ."""
     for name, owner in modules[0].named_modules():
         for attribute, stored in list(vars(owner).items()):
             if isinstance(stored, TrainingParameters):
@@ -38,7 +40,8 @@ def share_parameters(modules: Sequence[nn.Module]) -> None:
 
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
-    """Returns the names of parameters that raise when read, because they differ between trainings of a pack."""
+    """Returns the names of parameters that raise when a module reads them, because trainings of one program may differ
+    in them."""
     return getattr(type(parameters), "_unshared", frozenset())
 
 
@@ -75,14 +78,15 @@ def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
 
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
-"""The attributes of every `nn.Module`. They hold parameters, buffers, submodules and hooks, which are no constants."""
+"""The attributes of every `nn.Module`: they hold parameters, buffers, submodules and hooks, which do not count as
+constants."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, torch.dtype, torch.device, torch.Size, Enum)
 _MISSING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant of a module whose value in one module differs from that in the first module.
+    """A constant (such as a number in an attribute) that has another value in some module than in the first one.
 
     Attributes:
         name: The constant's name, such as `blocks.0.norm.eps`.
@@ -97,7 +101,8 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Compares all modules with the first one, and returns the first constant that differs; `None` if there is none."""
+    """Compares the constants of all modules with those of the first, and returns the first that differs; `None` if none
+    does."""
     first = constants_of(modules[0])
     for position, other in enumerate(modules[1:], 1):
         others = constants_of(other)
@@ -164,7 +169,8 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content, or by its type alone if `_inside` takes it apart."""
+    """Describes a value by its type and a digest of its content; by its type alone if `_inside` returns the value's
+    parts."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):
@@ -186,7 +192,7 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns the values that a value consists of, by name; empty if it has no parts or they are not compared."""
+    """Returns the values that a value consists of, by name; empty if it has no parts or its parts are not compared."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

@@ -1,4 +1,4 @@
-"""Builds the modules of a pack's trainings, checks them, and makes the initial state. Axes: L lane.
+"""Builds the modules of a pack (trainings of one program), checks them, and makes the initial state. Axes: L training.
 
 Random draws in `build` depend only on a training's parameters and seed.
 """
@@ -27,9 +27,9 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds one training's module with the dtypes that the user's `build` gives it.
+    """Builds the module of one training, with the dtypes that the user's `build` chooses.
 
-    The global generators are seeded for the training, and their states are restored afterwards.
+    The global random generators are seeded for the training, and their states are restored afterwards.
     """
     with _generators_kept():
         return _built(workload, training)
@@ -39,7 +39,7 @@ def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None
     """Refuses a workload whose `build` gives different modules for the same training.
 
     Args:
-        start: The initial state by name. A value of `module` that was replaced there may differ.
+        start: The initial state by name. A value of `module` that was replaced in `start` may differ.
 
     Raises:
         SpecError: For the first value that differs.
@@ -87,7 +87,8 @@ def _generators_kept() -> Iterator[None]:
 
 
 def tensors_of(module: nn.Module) -> State:
-    """Returns the parameters and buffers of a module by name. A tied tensor has its first name."""
+    """Returns the parameters and buffers of a module by name. A tensor with several names (tied weights) is returned
+    under the first."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -97,14 +98,14 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 
 _COMPILED = "OptimizedModule"
-"""The name of the class that torch.compile returns. Importing the class would take seconds."""
+"""The name of the class of modules that torch.compile returns. Importing the class itself would take seconds."""
 
 
 def check_trainable(module: object) -> None:
     """Refuses modules and workloads that the engine cannot train.
 
     Raises:
-        SpecError: If it is not a module; or if the module is compiled, has no parameter to train, or has tensors of
+        SpecError: If the value is no module; or if the module is compiled, has no parameter to train, or has tensors of
             which the engine cannot make one per training.
     """
     if not isinstance(module, nn.Module):
@@ -156,7 +157,7 @@ def _check_tensor(name: str, value: Tensor) -> None:
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
-    """Refuses tensors that share memory: a step changes both in plain PyTorch, but only one of them in the engine."""
+    """Refuses tensors that share memory: in plain PyTorch a step changes both of them, but in the engine only one."""
     sharing = defaultdict[int, list[str]](list)
     for name, value in tensors.items():
         if value.numel() and not value.is_meta:
@@ -185,7 +186,8 @@ def _end(value: Tensor) -> int:
 def starting_state(
     workload: Workload[P], lanes: Lanes[P], start: State | None = None
 ) -> tuple[State, State, nn.Module]:
-    """Returns the initial parameters (L, ...) and buffers (L, ...) by name, and the module of one training.
+    """Returns the initial parameters and buffers of all trainings by name, with trainings as first axis, and the module
+    of one training.
 
     Args:
         start: Values by name that replace parameters and buffers of the workload, in any floating-point type.
@@ -221,10 +223,10 @@ def starting_state(
 
 
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings in the lanes' dtype, and the first one again, and compares their constants.
+    """Builds the modules of all trainings, the first of them twice, and compares their constants.
 
-    The pack runs its first module for all lanes, so a constant (anything but parameters and buffers) that differs in
-    another module would be ignored.
+    The engine runs the first module for all trainings, so a constant (anything but parameters and buffers) that differs
+    in another module would be ignored.
 
     Raises:
         SpecError: If two modules differ in a constant.

@@ -1,8 +1,8 @@
-"""Random draws of continuations: copies of a training that draw other data or other dropout masks from a step on.
+"""Random draws of continuations: copies of a training that, from some step on, draw other data or other dropout masks.
 
-A continuation has the training's own parameters, averages and records up to the step. From the step on, the streams of
-its batches, or those of dropout, have another key. All that was drawn before is kept: the task, the held-out data, the
-split of a table, and the order of a pass through the data that has begun. Axes: L lane.
+Up to that step, a continuation has the training's own weights, optimizer state and records. From then on, the random
+streams of its batches, or those of dropout, have another key. What was drawn before is kept: the task, the held-out
+data, the split of a table, and the order of a pass through the data that has begun. Axes: L continuation.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,19 @@ from attnsweep.workloads.engine.streams import Streams
 Redrawn: TypeAlias = Literal["data", "noise"]
 
 NOISE = "dropout"
-"""The prefix of the names of streams that count as noise. All other streams that a batch draws from count as data."""
+"""The prefix of the names of random streams that count as noise. All other streams that a batch draws from count as
+data."""
 
 
 @dataclass(frozen=True)
 class Redraw:
-    """Tells which random streams L continuations of one training draw anew, and from which step on.
+    """Tells which random streams the continuations (copies) of one training draw anew, and from which step on.
 
     Attributes:
         what: Which streams get new keys: `data` or `noise`.
-        seeds: (L,) the new keys. The training's own seed repeats the training's draws.
+        seeds: The new key of each continuation. If it is the training's own seed, the draws are those of the training.
         step: The first step whose draws have the new keys.
-        kept: Names of streams from which the held-out data were drawn. They keep their keys at step 0.
+        kept: Names of the streams from which the held-out data were drawn: at step 0 they keep the training's key.
         found: Names of the streams that got new keys so far.
     """
 
@@ -45,7 +46,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Copies the lanes, with random streams that draw anew as this object says."""
+        """Copies the trainings, with random streams that draw other values as this object says."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -69,7 +70,7 @@ class _Continued(Streams):
 
 
 class _Noting(Streams):
-    """Random streams that record in `names` which of them are drawn from at step 0."""
+    """Random streams that note in `names` which streams are drawn from at step 0."""
 
     def __init__(self, seeds: Tensor, names: set[str]) -> None:
         super().__init__(seeds)
@@ -99,7 +100,7 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
     """Makes a checkpoint of n copies of a training from the checkpoint of a pack with that training alone.
 
-    Batches that were drawn ahead are drawn again.
+    Batches that had been drawn for later steps are drawn again.
     """
     lanes, heads = np.arange(n), under("record/heads", checkpoint)
     if heads:
@@ -117,5 +118,6 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats an array (1, ...) to (n, ...). Returns scalars, and arrays padded to a fixed width, unchanged."""
+    """Repeats an array of one training n times along its first axis. Returns scalars, and arrays padded to a fixed
+    width, unchanged."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

@@ -1,4 +1,5 @@
-"""The contract between the engine and a training problem. Axes: L lane, P probe."""
+"""The contract between the engine and a training problem (workload). Axes: L lane (one training of a program), P probe
+(measurement)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
 
 Batch = dict[str, Tensor]
-"""Tensors by name. The tensors of a batch of all lanes have a leading lane axis; those of one training have none."""
+"""Tensors by name. In a batch of several trainings the first axis of every tensor is the training; in a batch of one
+training this axis is missing."""
 
 Label: TypeAlias = str | tuple[str, str]
 """An outcome, or an outcome and its detail."""
@@ -38,11 +40,13 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack as a workload sees them. They share static parameters; others have a lane axis.
+    """The trainings of a pack (one program) as a workload sees them. They share static parameters; other parameters
+    have one value per training (lane).
 
     Args:
         trainings: The trainings, all with the same static parameters.
-        built: The parameters and buffers (L, ...) by name that `build` gave the modules, for use in `initial`.
+        built: The parameters and buffers by name that `build` gave the modules, with trainings as first axis, for use
+            in `initial`.
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first lane. Only static ones hold for all lanes."""
+        """The parameters of the first training. Only the static ones are the same for all trainings."""
         return self.trainings[0].parameters
 
     @property
@@ -72,11 +76,12 @@ class Lanes(Generic[P]):
 
     @property
     def is_rounded(self) -> bool:
-        """Whether the training loss is computed in bfloat16."""
+        """Whether the training loss is computed in bfloat16, that is, with rounded numbers."""
         return self.loss_dtype == torch.bfloat16
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """Returns the values (L,) of a numeric parameter, NaN where it is null; by default in `self.dtype`."""
+        """Returns the value of a numeric parameter for each training, NaN where it is null; by default in
+        `self.dtype`."""
         key = name, dtype or self.dtype
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
@@ -86,7 +91,7 @@ class Lanes(Generic[P]):
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
-        """Selects the lanes at the positions `lanes`, (K,) int64."""
+        """Selects the trainings at the given positions (int64)."""
         # `copy` does not call the constructor, whose check of the static parameters took a tenth of the time of a
         # probe.
         selected = copy(self)
@@ -98,12 +103,13 @@ class Lanes(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The measurements of L trainings at P probes; NaN where a training had ended or the value was not finite.
+    """The measurements of L trainings at P probes (steps at which losses are measured); NaN where a training had ended
+    or the value was not finite.
 
     Attributes:
         steps: (P,) int64, the steps of the probes.
         metrics: Arrays (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
-        levels: Arrays (L,) by name: the reference levels of the trainings.
+        levels: Arrays (L,) by name: each training's reference levels, which are losses of simple predictors.
     """
 
     steps: NDArray[np.int64]
@@ -113,12 +119,13 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """The labels that L trainings would have if they had ended at each of P probes.
+    """For each training and each probe (measured step), the label that the training would have if it had ended there.
 
     Attributes:
-        outcome: (L, P) names of outcomes.
-        detail: (L, P) the reference function or valley, empty where there is none.
-        possible: All outcomes that could have been given, whether or not they were; empty where that is not known.
+        outcome: Names of outcomes, (n_trainings, n_probes).
+        detail: What the outcome leaves open, such as the name of the loss level at which the training is stuck, in the
+            same shape; empty where there is nothing to add.
+        possible: All outcomes that could have been given, whether or not they were; empty if they are not known.
 
     Raises:
         TypeError: If `outcome` or `detail` is not an array of text.
@@ -142,10 +149,10 @@ class Verdicts:
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
-        """Labels every probe with the first label whose case holds there.
+        """Labels every probe (measured step) of every training with the first label whose case holds there.
 
         Args:
-            cases: For every label, the probes (L, P) at which it holds; in order of precedence.
+            cases: For every label, an array (n_trainings, n_probes), true where it holds; in order of precedence.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
         holds = list(cases.values())
@@ -154,7 +161,8 @@ class Verdicts:
 
 
 Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
-"""A function of the first lane's parameters (static ones only) and the evidence: at which probes, (L, P), it holds."""
+"""The signature of a condition. From the first training's parameters (read only static ones) and the evidence it
+returns where it holds, (n_trainings, n_probes) bool."""
 
 
 When: TypeAlias = Condition | str
@@ -162,7 +170,7 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Evaluates a condition, given as text or function, at every probe. Returns (L, P) bool.
+    """Evaluates a condition, given as text or function, at every probe (measured step): (n_trainings, n_probes) bool.
 
     Raises:
         SpecError: If a text is not a condition, or names a metric that is not measured.
@@ -174,17 +182,17 @@ class Judge(Protocol):
     """An object that labels trainings, such as `attnsweep.VerdictTable`."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all probes, with the arguments of `Workload.judge`."""
+        """Labels all trainings at all measured steps. The arguments are those of `Workload.judge`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
-    """The scores and roles of the attention heads of L trainings.
+    """The scores and roles of the attention heads of several trainings.
 
     Attributes:
-        scores: Arrays (L, n_layers, n_heads) by score name; NaN where a score is not defined.
-        role: (L, n_layers, n_heads) names of roles.
+        scores: Arrays (n_trainings, n_layers, n_heads) by score name; NaN where a score is not defined.
+        role: The names of the heads' roles, in the same shape.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -196,7 +204,7 @@ class Certificate:
     """The result of a test of the label of a stuck training.
 
     Attributes:
-        test: The name of the test, such as `kick`.
+        test: The name of the test, such as `kick` (noise added to the weights).
         agrees: Whether the test confirms the label.
         measured: The test's measurements by metric name: they become the training's last points in `curves`.
     """
@@ -208,7 +216,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The texts that one ended training wrote for one set of test sentences.
+    """The texts, such as translations, that one ended training wrote for one set of test sentences.
 
     Attributes:
         name: The name of the set, such as `test`.
@@ -234,7 +242,7 @@ class Split:
 
     Attributes:
         name: The name of a buffer, or of a tensor of the batch.
-        most_rows: The largest number of rows in one part: few rows are enough work for the device.
+        most_rows: The largest number of rows in one part. Few rows suffice to keep the device busy.
     """
 
     name: str
@@ -242,12 +250,12 @@ class Split:
 
 
 class Workload(ABC, Generic[P]):
-    """One training problem. The engine runs many trainings in one program, each as if alone.
+    """One training problem. The engine runs many of its trainings in one program, each as if alone.
 
     Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
     generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
-    `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by the engine (`torch.vmap`), so
-    they branch on static parameters only; every parameter that changes a shape or the graph is declared static.
+    `eval_loss`, `measure` and `levels` see one training and the engine vectorizes them over trainings (`torch.vmap`),
+    so they branch on static parameters only; every parameter that changes a shape or the graph is declared static.
     `attnsweep.workloads.testing` checks these duties.
     """
 
@@ -255,23 +263,27 @@ class Workload(ABC, Generic[P]):
     parameters: type[P]
     """The class that declares the parameters."""
     summary: ClassVar[str]
-    """One line for `attnsweep workloads`."""
+    """One line that describes the workload in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
-    """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+    """The names of the reference levels (losses of simple predictors) of all variants, without `solved`: columns
+    `level_<name>` of the ledger."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
-    """The workload's own outcomes, beside those of docs/outcomes.md, by label."""
+    """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}
-    """Conditions by name. The ledger's columns `event_<name>` have the step of the first probe at which one held."""
+    """Conditions by name. The ledger's column `event_<name>` has the step of the first probe (measurement) at which the
+    condition held."""
     loss_may_be_negative: ClassVar[bool] = False
-    """Whether `eval_loss` may fall below 0; a squared error or a cross-entropy never does. If it may not, and no
-    reference level is negative, a training with a negative `eval_loss` has diverged."""
+    """Whether `eval_loss` may fall below 0, which a squared error or a cross-entropy never does. If not, and no
+    reference level (loss of a simple predictor) is negative, a training with a negative `eval_loss` counts as
+    diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
-    """Names of the scores of attention heads: columns `score_<name>` of the ledger's `heads`; empty without heads."""
+    """The names of the scores of attention heads: columns `score_<name>` of the ledger's table `heads`; empty for
+    models without heads."""
     head_layer_names: ClassVar[tuple[str, ...]] = ()
-    """Display names of the ledger's layers 0, 1, ...; a layer without a name is shown by its number."""
+    """Names by which the ledger's layers 0, 1, ... are shown; a layer without a name is shown by its number."""
     lenses: ClassVar[object] = None
-    """The `attnsweep.Lenses` by which `heads` and `why` read a trained model, where they cannot find attention or
-    tokens without help. Or the name of a module with a constant `LENSES`: changing that module does not count as a
+    """The `attnsweep.Lenses` that help `heads` and `why` to read a trained model whose attention or tokens they cannot
+    find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
     change of the code that trains."""
 
     @abstractmethod
@@ -279,43 +291,47 @@ class Workload(ABC, Generic[P]):
         """Builds the module of one training.
 
         Everything in it besides parameters and buffers, such as a number in an attribute, must be the same for all
-        trainings with equal static parameters. Values that differ between lanes must be buffers.
+        trainings with equal static parameters. Values that differ between such trainings must be buffers.
         """
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
-        """Returns the initial state (L, ...) by name: all parameters, and those buffers that are drawn at random.
+        """Returns the initial state by name, with trainings as first axis: all parameters, and those buffers that are
+        drawn at random.
 
-        The default draws parameters by `init_sigma`. Override it to draw a task for every training; `lanes.built` has
-        the values that `build` gave the modules.
+        The default draws parameters with the standard deviation `init_sigma`. Override it to draw a task for every
+        training; `lanes.built` has the values that `build` gave the modules.
 
         Args:
-            module: The module of ONE training, as built, on the device of the lanes.
+            module: The module of ONE training, as built, on the device of `lanes`.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step, (L, ...) by name; empty for losses that are exact and need no data."""
+        """Draws the data of one step by name, with trainings as first axis; empty for losses that are exact and need no
+        data."""
         del lanes, step
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of the first one or more of the given steps. Override it to draw several steps at once."""
+        """Draws the data of the given steps, or of the first few of them. Override it to draw several steps at once."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
-        """Returns the steps of the probes, in increasing order from 0 to `n_steps`. May read only static parameters."""
+        """Returns the steps at which losses are measured, increasing from 0 to `n_steps`. May read only static
+        parameters."""
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws the held-out data (L, ...) by name that all probes use; empty if `eval_loss` is exact."""
+        """Draws the held-out data that every measurement uses, by name, with trainings as first axis; empty if
+        `eval_loss` is exact."""
         del lanes
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws tensors (L, ...) that replace entries of `eval_batch` at the probe of this step; by default none.
+        """Draws tensors that replace entries of `eval_batch` in the measurement at this step; by default none.
 
-        Reference levels are computed without them. Draw from `lanes.streams` at this step, so that the data do not
-        depend on other probes.
+        Reference levels are computed without these tensors. Draw from `lanes.streams` at this step, so that the data do
+        not depend on other measurements.
         """
         del lanes, step
         return {}
@@ -333,7 +349,8 @@ class Workload(ABC, Generic[P]):
         """Computes the loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the loss by which one training is judged, a scalar in the units of the reference levels.
+        """Computes the held-out loss by which one training is judged, a scalar that can be compared with the reference
+        levels.
 
         Args:
             batch: The evaluation batch, with the entries of `answers` added.
@@ -341,9 +358,9 @@ class Workload(ABC, Generic[P]):
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes once per probe what `eval_loss` and `measure` share, such as the module's outputs.
+        """Computes, once per measurement, what both `eval_loss` and `measure` need, such as the module's outputs.
 
-        The entries are added to the batch that these two methods get.
+        The result's entries are added to the batch that these two methods get.
         """
         del module, batch
         return {}
@@ -360,7 +377,8 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes the reference levels of one training, scalars by name: `solved`, and any others of `level_names`.
+        """Computes the reference levels of one training (losses of simple predictors) by name: `solved`, and any of
+        `level_names`.
 
         A training is solved once its `eval_loss` is below the level `solved`.
 
@@ -391,25 +409,27 @@ class Workload(ABC, Generic[P]):
         `attnsweep check-gradients` checks them.
 
         Args:
-            parameters: The training's parameters. Identities that hold for all values of a parameter need not read it.
+            parameters: The training's parameters. An identity that holds for all values of a parameter need not read
+                it.
         """
         del parameters
         return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """Scores the attention heads of all lanes at a probe, given their state (L, ...); `None` without heads."""
+        """Scores the attention heads of all trainings, given their state at a measured step, with trainings as first
+        axis; `None` without heads."""
         del lanes, state
         return None
 
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests the labels of L stuck trainings. Returns a certificate for each; `None` for a label without a test.
+        """Tests the labels of stuck trainings. Returns a certificate for each, or `None` where the label has no test.
 
         Args:
-            lanes: The L trainings.
-            state: The final parameters and buffers (L, ...) by name.
-            outcome, detail: The labels (L,) to test.
+            lanes: The stuck trainings.
+            state: The final parameters and buffers by name, with trainings as first axis.
+            outcome, detail: The labels to test, one per training.
         """
         del state, outcome, detail
         return [None] * len(lanes.trainings)
@@ -426,9 +446,9 @@ class Workload(ABC, Generic[P]):
         return module
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """Lets L ended trainings write texts, such as translations, which are scored by BLEU; by default none.
+        """Lets ended trainings write texts, such as translations, which are scored by BLEU; by default none.
 
-        All trainings must have the same names of sets.
+        The names of the sets must be the same for all trainings.
         """
         del state
         return [()] * len(lanes.trainings)

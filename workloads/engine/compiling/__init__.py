@@ -1,1 +1,2 @@
-"""Compiles the training step, or the loss and its gradient, of trainings of one shape to machine code."""
+"""Compiles to machine code the training step, or the loss and its gradient, of trainings with equal static
+parameters."""

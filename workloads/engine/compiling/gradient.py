@@ -1,10 +1,12 @@
-"""Compiles the loss and its gradient for a group of lanes, for trainings whose whole step cannot be compiled.
+"""Compiles loss and gradient for groups of trainings whose whole step cannot be compiled.
 
-Lanes are the first axis, and matrix products use PyTorch's kernels, both as in the vmapped engine. The operations
-between the products are merged into a few loops. A group always has the same number of lanes, and no loop mixes them,
-so the bits of a lane depend neither on its pack nor on its place in the group.
+A lane is one training of a pack (trainings of one program). Lanes are the first axis, and matrix products use PyTorch's
+kernels, both as in the engine that uses `vmap`. The operations between the products are merged into a few loops. A
+group always has the same number of lanes, and no loop mixes them, so the bits of a lane depend neither on its pack nor
+on its place in the group.
 
-Axes: K lane to evaluate, A active lane of the pack, N group, W lane of a group, n place in a row.
+Axes: K lane to evaluate, A lane whose training has not ended, N group, W lane of a group, n entry of a lane's
+parameters.
 """
 
 from collections.abc import Callable
@@ -25,32 +27,34 @@ from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
 _WIDTH = 8
-"""The lanes of a group: as many as a vector has single-precision numbers. So a loop over the numbers of all lanes ends
-with a full vector, and there is no remainder, which would be rounded in another way."""
+"""The number of trainings in a group: as many as a vector has single-precision numbers. So a loop over the trainings
+ends with a full vector. A remainder would be rounded in another way."""
 _FEWEST_NUMBERS = 100_000
-"""The fewest numbers that an evaluation of one lane must compute to be compiled. With fewer, the optimizer's own
-operations take most of the time."""
+"""An evaluation is compiled only if it computes at least this many numbers per training. With fewer, the optimizer's
+own operations take most of the time."""
 _BUFFER, _BATCH = "buffer", "batch"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How an evaluation of the loss splits its data: the tensor that is split, and the number of parts."""
+    """How an evaluation of the loss splits its data into parts: which tensor is split, and into how many parts."""
 
     split: Split | None
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """Returns the buffers and one part of the batch for the lanes (W,), in the order of the program's inputs."""
+        """Returns the buffers and one part of the batch, for the trainings at positions `lanes`, in the order of the
+        program's inputs."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 
 @dataclass(frozen=True)
 class GradientGraph:
-    """The traced graph of loss and gradient for a group of lanes, on one part of the data.
+    """The traced graph that computes loss and gradient of a group of trainings on one part of the data.
 
     Attributes:
-        graph: Computes losses (W,) and gradients (W, n) from rows (W, n) and the tensors `names` (W, ...).
+        graph: Computes one loss and one gradient per training from the parameters, one row per training, and the
+            tensors `names`, whose first axis is the training.
         names: The names of the tensors that a loss reads besides its parameters: `buffer/<name>` or `batch/<name>`.
     """
 
@@ -60,17 +64,17 @@ class GradientGraph:
 
     @property
     def n_operations(self) -> int:
-        """The number of operations, a measure of the time to compile the graph."""
+        """The number of operations in the graph: a measure of how long it takes to compile."""
         return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
-        """The number of values that one lane's evaluation computes, a measure of the evaluation's time."""
+        """The number of values that an evaluation computes per training: a measure of how long it takes."""
         return numbers_of(self.graph) * self.parts.number // _WIDTH
 
 
 def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
-    """Traces the loss and its gradient for a group of trainings of one shape.
+    """Traces loss and gradient for a group of trainings with equal static parameters.
 
     Raises:
         NoRuleError: If loss and gradient cannot be traced or compiled, or compiling them would not save time.
@@ -101,22 +105,21 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
 
 
 class GradientProgram:
-    """The compiled program of loss and gradient, for trainings of one shape.
+    """The compiled program of loss and gradient, for trainings with equal static parameters.
 
     Args:
-        run: The program for one part. It adds the part's losses and gradients to its first two inputs, losses (W,) and
-            gradients (W, n).
+        run: The program for one part of the data. It adds the part's losses and gradients to its first two inputs.
     """
 
     def __init__(self, parts: Parts, run: Callable[[list[Tensor]], object]) -> None:
         self._parts, self._run = parts, run
 
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Computes losses (K,) and gradients (K, n) of some lanes.
+        """Computes the losses and gradients of some trainings, one row per training.
 
         Args:
-            rows: The parameters (K, n) of the lanes to evaluate.
-            lanes: (K,) int64, the lanes to evaluate; `None` for all.
+            rows: The parameters of the trainings to evaluate, one row per training.
+            lanes: The positions (int64) of the trainings to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
         # The last group is filled up with copies of the last lane.
@@ -147,7 +150,8 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """Returns the function that is compiled. It adds one part's contribution to mean losses and gradients in place."""
+    """Returns the function to compile, which adds the contribution of one part of the data to mean losses and
+    gradients, in place."""
     interpreter = Storing(graph.graph)
 
     def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:
@@ -167,10 +171,10 @@ def _is_split(name: str, split: Split | None) -> bool:
 
 
 def _n_parts(read: State, split: Split | None) -> int:
-    """Returns the smallest number of equal parts of which none has more than `split.most_rows` rows.
+    """Returns into how few equal parts the data can be split, if no part may have more than `split.most_rows` rows.
 
     Raises:
-        NoRuleError: If equal parts would have to be much smaller.
+        NoRuleError: If equal parts would have to be much smaller than `split.most_rows`.
     """
     if split is None:
         return 1

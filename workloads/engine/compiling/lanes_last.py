@@ -1,9 +1,10 @@
-"""Turns the graph of ONE training into the graph of a block of trainings, with lanes as the last axis of all tensors.
+"""Turns the graph of ONE training into the graph of a block of trainings (lanes), which are the last axis of all
+tensors.
 
 A scalar operation of a training becomes one vector operation over lanes. Lanes do not mix, and all go through the same
 operations in the same order, so the bits of a lane depend neither on its place in the block nor on its neighbours.
 
-Axes: W lane of a block, always last; its size is 1 where all lanes have the same value.
+Axes: W lane of a block, always last; its size is 1 where one value holds for all lanes.
 """
 
 import operator
@@ -36,15 +37,17 @@ from attnsweep.workloads.engine.compiling.traces import (
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _FEWEST_OF_A_GEMM = 48
-"""From this size in all three dimensions on, a matrix product is faster as one GEMM per training than over lanes."""
+"""If all three dimensions of a matrix product are at least this, one GEMM (library call) per training is faster than a
+vectorized loop over trainings."""
 _MOST_WRITTEN_OUT = 64
-"""The most numbers of a constant tensor: every number becomes an operation."""
+"""The most numbers of a constant tensor in a compiled program, because every number becomes an operation."""
 _FEWEST_OF_A_LOOP = 8
-"""The compiler unrolls sums of fewer terms."""
+"""Sums with fewer terms than this are unrolled by the compiler: they need no loop."""
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks, without compiling, that a rule exists for every operation of a graph, and that its constants are small.
+    """Checks, without compiling, that every operation of a graph has a rule for blocks of trainings, and that constants
+    are small.
 
     Raises:
         NoRuleError: For the first operation without a rule, or a constant with too many numbers.
@@ -61,10 +64,10 @@ def check_known(graph: fx.GraphModule) -> None:
 
 
 def check_rules(graph: fx.GraphModule) -> None:
-    """Checks that every operation of a graph can be computed for a block of lanes.
+    """Checks that every operation of a graph can be computed for a block of trainings at once.
 
     Raises:
-        NoRuleError: If an operation cannot, or would be slow.
+        NoRuleError: If an operation cannot be computed for a block, or would be slow.
     """
     check_known(graph)
     node: Any
@@ -85,7 +88,7 @@ def check_rules(graph: fx.GraphModule) -> None:
 
 
 class OverLanes(fx.Interpreter):
-    """Runs the traced graph of one training on tensors with lanes as an additional last axis."""
+    """Runs the traced graph of one training on tensors that have one more axis at the end: the trainings of a block."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -187,7 +190,8 @@ def _full_reduction(reduce: Any) -> Rule:
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Computes an operation whose second argument is an axis."""
+    """Computes an operation whose second argument is an axis, on tensors that have trainings as an additional last
+    axis."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
@@ -221,7 +225,7 @@ def _diagonal_scatter(
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
-    """Creates a constant tensor with a lane axis of size 1."""
+    """Creates a constant tensor with an additional last axis of size 1, because all trainings of a block share it."""
     value: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
     return value.unsqueeze(-1)
 
@@ -238,7 +242,8 @@ _PRIMS = (
     *(torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.abs, torch.exp, torch.log),
     *(torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh),
 )
-"""Operations that replace those of the same names in `prims`, which do not broadcast lane axes of size 1."""
+"""PyTorch's usual operations, used in place of those in `prims` with the same names, which do not broadcast axes of
+size 1."""
 _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
     aten.div.Tensor: _div,
@@ -287,4 +292,5 @@ _RULES: dict[Any, Rule] = {
     **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),
     **{getattr(prims, function.__name__).default: partial(_elementwise, function) for function in _PRIMS},
 }
-"""The rules by operation. Operations that PyTorch tags as pointwise need no rule of their own."""
+"""For each operation, the rule that computes it for a block of trainings. Operations that PyTorch tags as pointwise
+need no rule of their own."""

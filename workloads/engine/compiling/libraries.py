@@ -1,9 +1,9 @@
-"""Compiles the step of a block of trainings to a library of machine code, once per machine, and loads it.
+"""Compiles the step of a block of trainings to a library of machine code, once per machine, and loads the library.
 
-Private names of PyTorch's compiler are used in this file only, and were tested with PyTorch 2.13. The bits of a program
-depend on its graph, the width of vectors and the compiler. The width is fixed (256 bits, without contraction of
-multiply and add), and `block_engine` names the compiler. A program is stored under a hash of all these and of the
-engine's source code, whose rules make the program from the graph of one training.
+Private names of PyTorch's compiler are used in this file only, and were tested with PyTorch 2.13. The bits of a
+program's results depend on its graph, the width of vectors and the compiler. The width is fixed (256 bits, without
+contraction of multiply and add), and `block_engine` names the compiler. A program is stored under a hash of all these
+and of the engine's source code, whose rules make the program from the graph of one training.
 """
 
 import errno
@@ -63,11 +63,12 @@ _REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errn
 
 
 class NoCompilerError(Exception):
-    """Raised if this machine cannot compile, store or run a compiled program. The message says why."""
+    """Raised if this machine cannot compile, store or run a program for blocks of trainings. The message says why."""
 
 
 def block_engine() -> str:
-    """Names all that determines the bits of a block's program besides PyTorch: the compiler, and the width of vectors.
+    """Names what, besides PyTorch, determines the last bits of a compiled program's results: the compiler, and the
+    width of vectors.
 
     Raises:
         NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
@@ -77,7 +78,8 @@ def block_engine() -> str:
 
 
 def merged_engine() -> str:
-    """Names what determines the bits of merged steps on a GPU besides PyTorch: the version of Triton.
+    """Names what, besides PyTorch, determines the last bits of steps that are compiled for a GPU: the version of
+    Triton.
 
     Raises:
         NoCompilerError: If PyTorch cannot compile for a GPU here.
@@ -113,10 +115,10 @@ def compiler() -> str:
 
 
 def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles a step's program for blocks, unless this machine did so before. Returns the program's file.
+    """Compiles a training step for blocks of trainings, unless this machine did so before. Returns the program's file.
 
     Args:
-        examples: Example inputs for one block, with lanes last.
+        examples: Example inputs for one block, with trainings as the last axis.
 
     Raises:
         NoCompilerError: If the program must be compiled and cannot be, or cannot be stored.
@@ -125,7 +127,8 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles a program of loss and gradient for groups of lanes, like `compiled`. Returns the program's file."""
+    """Compiles loss and gradient for groups of trainings, unless this machine did so before. Returns the program's
+    file."""
     key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
     return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
 
@@ -150,13 +153,15 @@ def loaded_bytes(program: bytes) -> Step:
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """Runs a graph operation by operation: the same formulas as `compiled`, without a compiler."""
+    """Returns a step that runs its graph operation by operation, with the same formulas as `compiled` but without a
+    compiler."""
     graph = over_block(step, examples)
     return lambda inputs: graph(*inputs)
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Turns the graph of one training's step into a graph of a whole block, which updates its inputs in place."""
+    """Turns the graph of one training's step into a graph of the step of a whole block, which updates its inputs in
+    place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 
@@ -191,10 +196,11 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
 
 @contextmanager
 def _with_room() -> Iterator[None]:
-    """Returns a context for compiling that reports a full or read-only disk as `NoCompilerError`.
+    """Returns a context that turns the errors of a full or read-only disk, while compiling, into `NoCompilerError`.
 
     Raises:
-        NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps, and the C++ compiler only prints.
+        NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps in another one and the C++
+            compiler only prints.
     """
     try:
         yield
@@ -230,7 +236,8 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """Returns a context in which PyTorch's compiler stores files in `folder`, not in /tmp, where others can write."""
+    """Returns a context in which PyTorch's compiler stores files in `folder` instead of /tmp, where other users can
+    write."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -270,7 +277,8 @@ def _source() -> str:
 
 
 def _folder() -> Path:
-    """Returns the folder of this user's compiled programs. Because programs are run, only this user may write there.
+    """Returns the folder of this user's compiled programs. Only this user may write there, because programs in it are
+    run.
 
     Raises:
         NoCompilerError: If this user cannot write to the folder.

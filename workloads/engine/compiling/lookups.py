@@ -1,9 +1,10 @@
-"""Rules of operations that read or write a tensor at given indices, for `lanes_last`.
+"""Rules that compute, for a block of trainings at once, operations that read or write a tensor at given indices.
 
-Lanes may have different indices, so direct reads and writes would be one load or store per lane. Instead a read is a
-product with one-hot vectors, and a write compares all positions with the index: vector instructions over lanes.
+Lanes (trainings) may have different indices, so direct reads and writes would be one load or store per lane. Instead a
+read is a product with one-hot vectors, and a write compares all positions with the index: vector instructions over
+lanes.
 
-Axes: W lane of a block, always last; V row or entry that can be chosen; K choices along the same axis.
+Axes: W lane of a block, always last; V row or entry that can be chosen; K indices along the same axis.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +19,16 @@ from attnsweep.workloads.engine.compiling.traces import LOOKUPS, NoRuleError, op
 
 aten = torch.ops.aten
 Rule: TypeAlias = Callable[..., Any]
-"""Computes one operation for a block, from its node in the graph of one training and its arguments with lanes."""
+"""The signature of a rule: from an operation's node in the graph of one training, and its arguments for a block of
+trainings, it computes the result for the block."""
 
 _LONGEST_TABLE = 64
-"""The most rows of an embedding that is read by a product with one-hot vectors, since longer ones would cost more than
-they save. Also the most indices per position of a `scatter_add`."""
+"""The most rows of an embedding that is read by a product with one-hot vectors: for longer ones the product costs more
+than it saves. Also the most indices per position of a `scatter_add`."""
 
 
 def check_lookup(node: Any) -> None:
-    """Checks an operation that this module has a rule for, and accepts all others.
+    """Checks an operation if this module has a rule for it; accepts all other operations.
 
     Raises:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
@@ -52,7 +54,7 @@ def check_lookup(node: Any) -> None:
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Refuses graphs that gather or scatter: with lanes as the first axis, they would run number by number.
+    """Refuses graphs that gather or scatter: if trainings are the first axis, they would run number by number.
 
     Raises:
         NoRuleError: For the first such operation.
@@ -63,18 +65,19 @@ def check_no_places(graph: fx.GraphModule) -> None:
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
-    """Returns the shape that a node's value has in one training."""
+    """Returns the shape that a node's value has for one training."""
     return tuple(node.meta["val"].shape)
 
 
 def axis_of(node: fx.Node, dim: int) -> int:
-    """Converts an axis to one counted from the front: a lane axis at the end would shift those counted from the end."""
+    """Converts an axis to its number counted from the front, because trainings, added as last axis, would shift numbers
+    counted from the end."""
     rank = len(shape_of(node.args[0]))
     return dim % rank if rank else 0
 
 
 def equal_lanes(*values: Tensor) -> list[Tensor]:
-    """Expands the lane axes of all tensors to the size of the largest."""
+    """Expands the last axes of all tensors, the trainings of a block, to the size of the largest."""
     lanes = max(value.shape[-1] for value in values)
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 
@@ -115,7 +118,8 @@ def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
 
 
 def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
-    """Makes one-hot vectors (..., V, W) from indices (..., W)."""
+    """Makes one-hot vectors of length `n_rows`, as a new axis before the last one, from indices whose last axis is the
+    training."""
     return (index.unsqueeze(-2) == torch.arange(n_rows, device=index.device).view(-1, 1)).to(dtype)
 
 
@@ -138,12 +142,13 @@ def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: 
 
 
 def _read_by(index: Tensor, source: Any) -> Any:
-    """Returns the part of a scatter's source that is written, because the source may be larger than the index."""
+    """Returns the part of a scatter's source that is written. The source may be larger than the index."""
     return source[tuple(slice(size) for size in index.shape[:-1])] if isinstance(source, Tensor) else source
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, (V, 1, ..., 1)."""
+    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, as the first axis of the
+    result."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 
@@ -162,11 +167,12 @@ LOOKUP_RULES: dict[Any, Rule] = {
     aten.scatter.src: _scatter,
     aten.scatter_add.default: _scatter_add,
 }
-"""The rules of this module, by operation."""
+"""For each operation of this module, the rule that computes it for a block of trainings."""
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """Expresses an `aten.as_strided` of an input by slices; returns `None` if that is not possible."""
+    """Writes an `aten.as_strided` of an input as an index of slices and numbers; returns `None` if that is not
+    possible."""
     source: Any = node.args[0]
     view: Any = node.args[1:]
     source, size, stride = source.meta["val"], view[0], view[1]

@@ -1,6 +1,6 @@
 """Traces one optimizer step of one training as a graph: forward pass, gradients, clipping, update, progress.
 
-The optimizer's tensors have a leading lane axis, here of length 1.
+In the optimizer's tensors the first axis is the training, here of length 1.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
 PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", "constant", "buffer", "rate", "batch"
-"""The prefixes of the names of a step's inputs. Rates and batches change from step to step."""
+"""The prefixes of the names of a step's inputs. Rates (such as the learning rate) and batches change at every step."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ class StepGraph:
 
     @property
     def n_multiplications(self) -> int:
-        """The number of multiplications in the matrix products of a step."""
+        """The number of multiplications in all matrix products of a step."""
         return multiplications_of(self.graph)
 
 
 def step_inputs(lanes: LaneState) -> State:
-    """Returns the tensors (L, ...) that a program reads at every step, by `<prefix>/<name>`, without copying."""
+    """Returns the tensors that a program reads at every step, by `<prefix>/<name>`, without copying. Their first axis
+    is the training."""
     optimizer, views = lanes.stepping, lanes.problem.layout.views
     state = optimizer.state_of({ROWS: lanes.rows})
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
@@ -81,17 +82,19 @@ def step_inputs(lanes: LaneState) -> State:
 
 
 def masks_of(lanes: LaneState) -> State:
-    """Returns masks (L, ...) for the inputs `parameter/<name>`, false for frozen entries; empty if none is frozen.
+    """Returns masks of the inputs `parameter/<name>`, false where a training freezes the entry; empty if nothing is
+    frozen.
 
     The caller of a program must restore frozen entries after every step. Masks within the program would change how all
-    lanes are rounded.
+    trainings are rounded.
     """
     masks = (lanes.problem.layout.views(rows) for name, rows in lanes.stepping.constants.items() if is_mask(name))
     return {name: mask for by_parameter in masks for name, mask in prefixed(PARAMETER, by_parameter).items()}
 
 
 def has_lane_axis(name: str) -> bool:
-    """Returns whether an input keeps its lane axis in the graph of one training. The optimizer's inputs do."""
+    """Returns whether an input keeps the axis of trainings in the graph of one training. Only the optimizer's inputs
+    do."""
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 
@@ -99,7 +102,7 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
     """Traces the step of one training as a graph.
 
     Args:
-        lanes: Any number of trainings of the shape. Operations that their update rule skips are left out of the graph.
+        lanes: The trainings, any number of them. Operations that their update rule skips are left out of the graph.
 
     Raises:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.

@@ -1,4 +1,4 @@
-"""Traces functions of tensors as graphs of basic operations, and decides which of their values to store in memory.
+"""Traces functions of tensors as graphs of basic operations, and decides which intermediate values to store in memory.
 
 PyTorch's compiler computes a pointwise operation again wherever its numbers are read. In a matrix product that happens
 once per column or row of the other factor. Values that other operations read several times are therefore stored.
@@ -24,21 +24,21 @@ from attnsweep.workloads.engine.vectorization import reason_of
 aten = torch.ops.aten
 
 IN_ONE_THREAD = threading.RLock()
-"""The lock that every thread takes to trace or compile, because PyTorch stores the state of a trace in globals."""
+"""The lock that a thread must take to trace or compile, because PyTorch stores the state of a trace in globals."""
 
 LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
-"""Operations that are not decomposed into more basic ones, because `lookups` has rules for them."""
+"""Operations that are not split into more basic ones, because `lookups` has rules for them."""
 
 
 class NoRuleError(Exception):
-    """Raised if the block engine cannot compile a function, or if compiling would not make it faster."""
+    """Raised if a function cannot be compiled for blocks of trainings, or if that would not make it faster."""
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
     """Traces a function of tensors as a graph of basic operations that change nothing in place.
 
     Raises:
-        NoRuleError: If it cannot be traced, for example because it branches on a tensor's value.
+        NoRuleError: If the function cannot be traced, for example because it branches on a tensor's value.
     """
     try:
         # The MATH backend computes attention by basic operations. PyTorch's fused attention is an operation that has no
@@ -55,14 +55,15 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
 
 
 def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
-    """Returns the constant tensors of a graph by name, such as a `torch.tensor([0.5, 2.0])` in a loss."""
+    """Returns by name the constant tensors of a graph, such as a `torch.tensor([0.5, 2.0])` written in a loss."""
     names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
     values = {name: attrgetter(name)(graph) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def constant(value: Tensor) -> Tensor:
-    """Creates a constant tensor from its numbers within the graph: the compiler accepts tensors only as inputs."""
+    """Returns a constant tensor that the graph creates from its numbers. The compiler accepts ready tensors only as
+    inputs."""
     options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
     numbers = [torch.full((1,), number, **options) for number in tree_leaves(value.tolist())]
     return torch.cat(numbers).view(value.shape)
@@ -71,7 +72,7 @@ def constant(value: Tensor) -> Tensor:
 def count_numbers(function: Callable[[], object]) -> int:
     """Runs a function and counts the values that its basic operations compute.
 
-    Unlike tracing, this does not import PyTorch's compiler, and it counts results that are not used.
+    Unlike tracing, this does not import PyTorch's compiler, and it also counts results that nothing uses.
     """
     with sdpa_kernel(SDPBackend.MATH), _Counting() as counting:
         function()
@@ -80,7 +81,7 @@ def count_numbers(function: Callable[[], object]) -> int:
 
 
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
-    """Returns the operations of a graph. How many they are is a measure of the time to compile it."""
+    """Returns the operations of a graph. Their number is a measure of the time to compile it."""
     return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
@@ -99,7 +100,7 @@ def multiplications_of(graph: fx.GraphModule) -> int:
 
 
 class OneHotByComparison(TorchFunctionMode):
-    """A context in which `one_hot` does not check the values of its input, which have no values while tracing."""
+    """A context in which `one_hot` does not check that its input is in range: while tracing, tensors have no values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not torch.nn.functional.one_hot:
@@ -112,7 +113,7 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`, as Hugging Face's caches contain.
+    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`, which Hugging Face's caches contain.
 
     An empty tensor would become a constant of the program, which the compiler refuses.
     """
@@ -125,7 +126,7 @@ class _WithoutEmptyParts(TorchFunctionMode):
 
 
 class _Counting(TorchDispatchMode):
-    """A context that adds to `n_numbers` the number of values that each basic operation computes."""
+    """A context that counts, in `n_numbers`, the values that all basic operations compute."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -194,7 +195,8 @@ class Storing(fx.Interpreter):
 
 
 def broadcast_in_dim(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
-    """Expands a tensor to a shape, in which its axes become the axes `dims`, as the operation of this name does."""
+    """Expands a tensor to a shape in which the tensor's axes are at the positions `dims`, like the operation of this
+    name."""
     sizes = [1] * len(shape)
     for dim, size in zip(dims, value.shape, strict=True):
         sizes[dim] = size
@@ -205,30 +207,31 @@ _COMPILED_AS: dict[Any, Callable[..., Tensor]] = {
     prims.broadcast_in_dim.default: broadcast_in_dim,
     prims.var.default: lambda value, dims, correction=1.0: value.var(list(dims), correction=correction),
 }
-"""Replacements of operations that occur in traces and that PyTorch's compiler refuses."""
+"""For operations that occur in traces but that PyTorch's compiler refuses, the functions used in their place."""
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
-    """Returns the operations whose values are to be stored, because numbers of them are read more than once."""
+    """Returns the operations whose results are to be stored, because other operations read some of their numbers more
+    than once."""
     candidates = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
     return {node for node in candidates if node.op == "call_function" and _computes(node)}
 
 
 def origin(node: fx.Node) -> fx.Node:
-    """Follows views back to the operation or input whose numbers they show."""
+    """Follows views (reshapes, transpositions) back to the operation or input whose numbers they show."""
     while node.target in _VIEWS:
         (node,) = node.all_input_nodes
     return node
 
 
 def stored(value: Tensor) -> Tensor:
-    """Makes the compiler store a value in memory, by viewing it with `as_strided`."""
+    """Makes the compiler store a value in memory, by returning it as a view made with `as_strided`."""
     value = value.contiguous()
     return value.as_strided(value.shape, value.stride())
 
 
 def _repeated(node: fx.Node) -> list[fx.Node]:
-    """Returns those inputs of an operation of which it reads some numbers more than once."""
+    """Returns those inputs of an operation of which the operation reads some numbers more than once."""
     if node.target in (aten.mm.default, aten.bmm.default):
         n_rows, n_columns = node.meta["val"].shape[-2:]
         a, b = node.all_input_nodes[0], node.all_input_nodes[-1]
