@@ -32,11 +32,11 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 class Record:
-    """Base class of dataclasses with a JSON form: their fields, or the attributes that `json_keys` names.
+    """Base class of dataclasses that are written as JSON: all fields, or only the attributes that `json_keys` names.
 
-    Implementers: a dataclass. If the JSON keys differ from the fields, `json_keys` lists them: `share` is an attribute
-    under its own name, `stuck_rate=stuck` one under another key, `difference_is_shown=rate.is_shown` an attribute of an
-    attribute, and `**rate` adds all keys of the record `rate`.
+    Implementers: declare a dataclass. If the JSON keys are to differ from the fields, list the keys in `json_keys`:
+    `share` is an attribute under its own name, `stuck_rate=stuck` one under another key,
+    `difference_is_shown=rate.is_shown` an attribute of an attribute, and `**rate` adds all keys of the record `rate`.
     """
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class Record:
 class Answer(ABC):
     """Base class of answers to a question about a sweep: numbers as attributes, and a table that a notebook shows.
 
-    Implementers: a dataclass with `repr=False`, so that all answers print as one line.
+    Implementers: declare a dataclass with `repr=False`, so that all answers print as one line.
     """
 
     __slots__ = ()
@@ -82,7 +82,7 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows; overridden where `to_arrow` is a grid or a curve."""
+        """Returns the table that a notebook shows. Answers whose `to_arrow` is a long grid or curve override this."""
         return self.to_arrow()
 
     def __repr__(self) -> str:
@@ -117,8 +117,9 @@ def json_line(value: object) -> str:
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
-    """Makes an Arrow table, also without rows or if a column has only nulls. `columns` gives each column's type as
-    `str`, `int`, `float` or an Arrow type; `rows` have their values in the order of the columns."""
+    """Makes an Arrow table with the given column types, even if there are no rows or a column has only nulls. `columns`
+    gives each column's type as `str`, `int`, `float` or an Arrow type; each row has its values in the order of the
+    columns."""
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(column, _TYPES.get(kind, kind)) for column, kind in zip(values, columns.values(), strict=True)]
     return pa.table(dict(zip(columns, arrays, strict=True)))

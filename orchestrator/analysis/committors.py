@@ -1,16 +1,17 @@
-"""How much of an outcome is decided at a step: the share of the outcome's variance that lies between trainings' states.
+"""How far the outcome of trainings is already decided at a step: the share of its variance that their states explain.
 
 A training's committor q is the chance that it ends with the outcome, given its state at the step. Over the trainings of
 one configuration the mean of q is p, the outcome's rate. If the state decides nothing, every q is p; if it decides
 everything, every q is 0 or 1. The share decided is Var(q) / (p (1 - p)), the correlation between the outcomes of two
 continuations of one training.
 
-Estimated from k of n continuations of each of R trainings, as 1 - mean(u) / (p (1 - p)) with the unbiased estimate
-u = k (n - k) / (n (n - 1)) of q (1 - q): the estimator of Fleiss & Cuzick, for which n may differ between trainings.
+To estimate this share, each of R trainings is continued n times from the step, and k of its continuations have the
+outcome. The estimate is 1 - mean(u) / (p (1 - p)), where u = k (n - k) / (n (n - 1)) is an unbiased estimate of q (1 -
+q). This is the estimator of Fleiss & Cuzick, for which n may differ between trainings.
 
-The interval is a bootstrap of trainings with random weights (Rubin's). Few trainings that all look decided, or all
-open, would give it no width, so the sample gets one more training for each bound: one that is as open as possible for
-the lower bound, a decided one for the upper bound.
+The interval is Rubin's bootstrap, which gives the trainings random weights. If few trainings all look decided, or all
+look open, it would have no width. So one training is added to the sample for each bound: one that is as open as
+possible for the lower bound, a decided one for the upper bound.
 
 Source: Fleiss & Cuzick 1979, Applied Psychological Measurement 3; Rubin 1981, Annals of Statistics 9.
 Axes: D draw of weights, R training.
@@ -30,8 +31,8 @@ _TAILS = (0.025, 0.975)
 
 @dataclass(frozen=True, slots=True)
 class Decided(Record):
-    """The share of an outcome that is decided, from 0 to 1, with its 95% interval; the share is `None` if all
-    continuations or none have the outcome."""
+    """How far an outcome is decided at a step: a share from 0 to 1, with its 95% interval. The share is `None` if all
+    continuations have the outcome, or if none has."""
 
     share: float | None
     low: float
@@ -44,11 +45,11 @@ class Decided(Record):
 
 
 def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
-    """The share of an outcome that the states of R trainings decide.
+    """Estimates how far the states of R trainings at a step decide an outcome, from continuations of each training.
 
     Args:
-        k: (R,) continuations of each training that have the outcome.
-        n: (R,) all continuations of each training, at least 2.
+        k: (R,) the number of each training's continuations that have the outcome.
+        n: (R,) the number of each training's continuations, at least 2.
     """
     k_R, n_R = np.asarray(k, np.float64), np.asarray(n, np.float64)
     assert len(k_R) > 1
@@ -67,7 +68,8 @@ def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
 
 
 def _drawn(q_R: NDArray[np.float64], open_R: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the share decided for D draws of random weights on the trainings; the weights sum to 1."""
+    """Returns the decided share for each of several random weightings of the trainings; the weights of each sum to
+    1."""
     weights_DR = np.random.default_rng(0).standard_exponential((_N_DRAWS, len(q_R)))
     weights_DR /= weights_DR.sum(axis=1, keepdims=True)
     p_D = weights_DR @ q_R

@@ -1,4 +1,4 @@
-"""Compares two sweeps: on pairs of the same configuration and seed if there are enough, else on all trainings."""
+"""Compares two sweeps: on pairs of trainings with equal configuration and seed if there are enough, else on all."""
 
 import textwrap
 from collections import Counter, defaultdict
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ENOUGH_PAIRS = 0.5
-"""The sweeps are compared on pairs if at least this share of the smaller sweep is paired."""
+"""The sweeps are compared on pairs if at least this share of the smaller sweep's trainings belongs to a pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
     """The difference between two sweeps' rates among the trials in one bin of a parameter, or in one cell of two
-    parameters. `n` is the number of pairs in it; without pairs, of trainings of both sweeps."""
+    parameters. `n` is the number of pairs in the group or, if the sweeps are not compared on pairs, the number of
+    trainings of both sweeps."""
 
     label: str
     n: int
@@ -63,13 +64,15 @@ class SweepComparison(DrawnAnswer, Record):
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
         n_configurations: The number of distinct configurations of the pairs.
         paired: Whether only the pairs are compared.
-        changed: Parameters with one value throughout A and another throughout B; pairs are equal in all others.
+        changed: The parameters that have one value in all of A and another value in all of B. The trainings of a pair
+            are equal in all other parameters.
         ending: Which rate is compared: that of stuck trainings, or that of one outcome.
         rate, stuck: The difference in the rate of the ending, and in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
         groups: The difference in the rate in each group.
-        by_test: The test whether the change, as a factor of the odds, differs between groups; `None` without groups.
+        by_test: The test whether the change from A to B, as a factor of the odds, differs between groups; `None`
+            without groups.
         machines: The types of machine that trained A and B, in words; empty if there is one type only.
     """
 
@@ -121,8 +124,8 @@ class SweepComparison(DrawnAnswer, Record):
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for each compared rate: the stuck rate, each outcome, the detail if one was named, and each
-        group. The columns are both rates, their difference, its interval and its p-value."""
+        """Returns one row for each compared rate: the stuck rate, each outcome, the outcome detail if one was asked
+        for, and each group. The columns are both rates, their difference, its interval and its p-value."""
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
         rows = (
             (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
@@ -131,7 +134,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields for each compared rate what it is, the label of the outcome or group, and the difference."""
+        """Yields for each compared rate its name, the label of its outcome or group (else empty), and the
+        difference."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -172,7 +176,8 @@ def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How R trainings ended, each column (R,). `ended` is true for the outcome whose rate is compared."""
+    """How each of several trainings ended: every column has one entry per training. `ended` is true for the outcome
+    whose rate is compared."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -183,7 +188,8 @@ class _Ends:
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Counts each trial's trainings, all and those for which `has` (R,) is true; returns (n_trials, 2)."""
+        """Counts for each trial its trainings, and those for which `has` (one entry per training) is true: (n_trials,
+        2)."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 
@@ -199,9 +205,9 @@ class _Trainings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of the sweeps A and B that are compared with each other. A pair has the same row in `a` and in `b`,
-    and there the trial number of A. `configuration` (R,) is the number of each pair's configuration; `None` without
-    pairs."""
+    """The trainings of the sweeps A and B that are compared with each other. The two trainings of a pair have the same
+    row number in `a` and in `b`, and both have the trial number of A. `configuration` has the number of each pair's
+    configuration; it is `None` without pairs."""
 
     specs: Sequence[Sweep]
     a: _Ends
@@ -228,8 +234,8 @@ class _Compared:
         return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the change of the rate from A to B differs between groups. Clusters are configurations or
-        trials."""
+        """Tests whether the change of the rate from A to B differs between groups. Trainings of one configuration (of
+        one trial, if there are no pairs) are not taken as independent."""
         place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
         rows = []
         for sweep, ends in enumerate((self.a, self.b)):
@@ -253,13 +259,13 @@ def compare(
     outcome: str = "stuck",
     detail: str | None = None,
 ) -> SweepComparison:
-    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories); if
-    possible on pairs of trainings with equal configuration and seed. Raises a `UserError` for a directory without a
-    sweep, sweeps of different workloads, an unknown parameter, outcome or detail.
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If
+    possible, compares pairs of trainings with equal configuration and seed. Raises a `UserError` for a directory
+    without a sweep, sweeps of different workloads, an unknown parameter, outcome or detail.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two, and a test says
-            whether the change differs between these.
+            whether the change from `a` to `b` differs between these bins or cells.
         outcome: The rate to compare: of an outcome such as `degenerate_zero`; `stuck` for all those that count as
             stuck.
         detail: An `outcome_detail` such as `mean`; default any.
@@ -327,7 +333,8 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Reads the ending whose rate is compared. A detail of an outcome may occur in only one of the sweeps."""
+    """Returns the outcome, with its detail if one is given, whose rate is compared. It is enough that the detail occurs
+    in one of the sweeps."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -349,7 +356,8 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Finds the parameters with one value throughout sweep A and another throughout sweep B. Pairing ignores these."""
+    """Finds the parameters with one value throughout sweep A and another throughout sweep B. The trainings of a pair
+    may differ in these parameters."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name, values in before.parameters.items():
         old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
@@ -361,7 +369,7 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the rows of A and of B that form P pairs, and the number of each pair's configuration, each (P,)."""
+    """Returns for each pair its row in A, its row in B, and the number of its configuration: three arrays."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # A parameter with the same value in all trainings of A and B is left out of the key: trainings do not differ in it.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]

@@ -1,16 +1,18 @@
 """Differences between two rates, with honest 95% intervals. Axes: G cluster, K kind of change, P pair.
 
-*Pairs* are the same configuration and seed, trained in A and in B. The difference is the share of pairs that have the
-outcome only in B, minus the share that have it only in A. Pairs of one configuration are not independent, so a
-bootstrap resamples configurations. Its percentiles are expanded for the number G of configurations: to the level of t
-with G - 1 degrees of freedom, times sqrt(G / (G - 1)). If few pairs change, the bootstrap interval is too narrow: with
-no change in 20 configurations it would be [0, 0]. So if fewer than 10 configurations have a pair that changed, each end
-of the interval is the more distant of two: the bootstrap's, and that of the square-and-add interval of the two kinds of
-change (the rate of pairs with the outcome only in B, and only in A, each with its interval by `pooling`). In simulation
-(8 to 100 configurations with 4 to 8 pairs, changes dependent within a configuration) the interval covers the truth in
-94 to 99% of cases; the tests repeat the simulation.
+A *pair* is two trainings with the same configuration and seed, one in sweep A and one in sweep B. The difference is the
+share of pairs that have the outcome only in B, minus the share that have it only in A. Pairs of one configuration are
+not independent, so a bootstrap resamples configurations. Because there may be few configurations, its percentiles are
+moved outwards (expanded): for G configurations to the level of Student's t with G - 1 degrees of freedom, times sqrt(G
+/ (G - 1)). If few pairs change, the bootstrap interval is too narrow: with no change in 20 configurations it would be
+[0, 0]. So if fewer than 10 configurations have a pair that changed, each end of the interval is the outer one of two:
+the bootstrap's, and that of the square-and-add interval. The latter combines the intervals (by `pooling`) of two rates:
+of pairs with the outcome only in B, and of pairs with the outcome only in A. In simulation (8 to 100 configurations
+with 4 to 8 pairs, changes dependent within a configuration) the interval covers the truth in 94 to 99% of cases; the
+tests repeat the simulation.
 
-*Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates, each pooled over trials.
+*Without pairs*, the interval is Newcombe's: the intervals of the two rates, each pooled over trials, are combined by
+square-and-add (the distances from rate to bound are squared and added).
 
 If one of the sweeps has `Sequential` replicates, each trial (or configuration) counts once.
 
@@ -40,7 +42,7 @@ class RateDifference(Record):
     """The rate in sweep B minus the rate in sweep A.
 
     Attributes:
-        before, after: The rates in A and in B; with pairs, over the same pairs.
+        before, after: The rates in A and in B; if there are pairs, both are over the same pairs.
         value, low, high: The difference and its 95% interval; `None` if nothing was counted.
         p: The p-value of McNemar's exact test, which assumes independent pairs; `None` without pairs.
     """
@@ -91,10 +93,11 @@ def paired_differences(
     deterministic.
 
     Args:
-        before, after: (K, P) whether the pair counts for the rate, in A and in B.
+        before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has the
+            property whose rate it is.
         cluster: (P,) the number of the pair's configuration, from 0 without gaps.
         weight: (P,) the weight of each pair.
-        pool: Combines configurations, with the same weights: from `pooling`.
+        pool: How to combine configurations into one rate, with the same weights: from `pooling`.
     """
     if not len(cluster):
         nothing = RateDifference(pool([]), pool([]), None, None, None)
@@ -119,7 +122,8 @@ def paired_differences(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """Computes the difference between the rates of two sweeps without pairs, from `(n, k)` of each trial."""
+    """Computes the difference between the rates of two sweeps without pairs, from two numbers for each trial, `(n, k)`:
+    the trainings that count, and those with the property."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -128,14 +132,16 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """Returns McNemar's exact p-value: of a split at least this uneven if both directions are equally likely."""
+    """Returns McNemar's exact p-value: how likely a split at least this uneven is if pairs change in both directions
+    with equal probability."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """Combines the intervals of two rates into the interval of their difference `plus - minus`."""
+    """Combines the intervals of two rates into the interval of their difference `plus - minus` by square-and-add (the
+    distances from rate to bound are squared and added)."""
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
@@ -145,8 +151,8 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns the correlation over clusters of changes in both directions; a positive one would narrow the interval and
-    counts as 0."""
+    """Returns the correlation, over clusters, between changes in one direction and changes in the other. A positive
+    correlation would narrow the interval, so it counts as 0."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
@@ -162,7 +168,8 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Computes the differences on bootstrap samples of the clusters, (K, resamples); `None` for a single cluster."""
+    """Computes each rate's difference on bootstrap samples of the clusters, (n_rates, n_samples); `None` for a single
+    cluster."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

@@ -6,7 +6,8 @@ false, each further training leaves the expected e-value the same or lowers it. 
 ever exceeds 1 / 0.05 with a chance of at most 5%, whatever decides when to look or to stop.
 
 - **One rate**, `above` and `below`: the rates are averaged with the weights of a Beta(1/2, 1/2), cut off at the number
-  that the rate is compared with. The null rate is this number: a true rate further off only lowers the expectation.
+  that the rate is compared with. The null rate is this number: if the true rate is further on the wrong side of it, the
+  expected e-value is only lower.
 - **An order of two rates**, `ordered`, from pairs of trainings, one of each group. For each pair of rates with
   `lower < factor * upper`, the null is the pair with `lower = factor * upper` that is nearest by relative entropy. If
   the true rates are on this line at a distance d from the null pair, the expected ratio of one group is 1 - a d and
@@ -31,7 +32,8 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 _N_RATES = 64
-"""The number of rates for each group, evenly spaced by arcsin(sqrt(rate)), for which all rates have equal variance."""
+"""The number of rates for each group. They are evenly spaced in arcsin(sqrt(rate)), a scale on which estimates of all
+rates have nearly equal variance."""
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
@@ -52,7 +54,8 @@ def below(k: Any, n: Any, rate: Any) -> Any:
 
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
-    """Computes the evidence that the rate of one group is below `factor` times that of another.
+    """Computes the evidence (log e-value) that the true rate of group `lower` is below `factor` times that of group
+    `upper`.
 
     Args:
         lower, upper: The number of trainings with the property in each group.
@@ -67,9 +70,9 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns the log likelihood ratios of one training at each pair of rates, (4, P).
+    """Returns the log likelihood ratios of one training at each of P pairs of rates, (4, P).
 
-    The rows are: with and without the property in the group `lower`, then in the group `upper`.
+    The four rows are for a training of group `lower` with the property, for one without it, and the same for `upper`.
     """
     rates = np.sin(np.pi / 2 * (np.arange(_N_RATES) + 0.5) / _N_RATES) ** 2
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
@@ -84,13 +87,13 @@ def _ratios(factor: float) -> Numbers:
 
 
 def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence that the median step of one group is below that of another.
+    """Computes the evidence (log e-value) that the median step of one group is below that of another.
 
     Args:
         lower_R, upper_R: (R,) the step at which each training of a group reached the goal, infinite if it did not. For
             medians of a metric, the training's value.
         last: The last step of the group `upper`. Its trainings that did not reach the goal count as if they reached it
-            right after `last`, those of the group `lower` as if they never do: both are against the statement.
+            right after `last`, those of the group `lower` as if they never do: both choices lower the evidence.
     """
     lower_R, upper_R = np.sort(lower_R), np.sort(np.minimum(upper_R, np.nextafter(last, np.inf)))
     steps_C = np.concatenate([[-np.inf], upper_R])
@@ -99,9 +102,10 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence that the median of group `lower` is not below that of group `upper`.
+    """Computes the evidence (log e-value) that the median of group `lower` is not below that of group `upper`.
 
-    Here `last` is the last step of group `lower`; see `medians_ordered`."""
+    The arguments are those of `medians_ordered`, but `last` is the last step of group `lower`.
+    """
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
     steps_C = np.concatenate([[-np.inf], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))
@@ -109,7 +113,8 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """Returns the anytime-valid interval of the median; each end is a step in `steps_R`, `lowest`, or infinity."""
+    """Returns an interval of the median that stays valid however often it is computed while trainings arrive. Each end
+    is a step in `steps_R`, `lowest`, or infinity."""
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
     seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least

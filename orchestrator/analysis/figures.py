@@ -58,8 +58,8 @@ def group_style(number: int) -> tuple[str, str, str]:
 
 
 def role_colour(role: str, roles: Sequence[str]) -> str:
-    """Returns the colour of an attention head's role, the same in every figure; a user's own roles get others in
-    turn."""
+    """Returns the colour of an attention head's role, the same in every figure; roles that a user defines get further
+    colours in turn."""
     if role in ROLE_COLOURS:
         return ROLE_COLOURS[role]
     own = [own_role for own_role in roles if own_role not in ROLE_COLOURS]
@@ -67,7 +67,8 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
 
 
 def letters_on(colour: ColorType) -> str:
-    """Returns black or white: the one with more contrast on a background, at least 4.58 by WCAG 2."""
+    """Returns black or white for letters on a background: the one with more contrast. The contrast is at least 4.58 as
+    WCAG 2, the accessibility guidelines of the web, computes it."""
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -93,7 +94,7 @@ def _drawable() -> frozenset[int]:
 
 def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
     """Draws a point with its confidence interval along one axis; `at` is the point's coordinate on the other axis.
-    `look` has further arguments of `Axes.errorbar`."""
+    `look` holds further arguments for `Axes.errorbar`."""
     x, y = (interval[0], at) if along == "x" else (at, interval[0])
     panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
 
@@ -105,7 +106,8 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """Returns the distances from an estimate to its bounds as `Axes.errorbar` takes them; none is negative."""
+    """Returns the distances from an estimate to its bounds, in the form that `Axes.errorbar` takes. They are at least
+    0."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]
 
@@ -113,7 +115,7 @@ def reach(interval: Interval) -> list[list[float]]:
 _MANYFOLD, _TWO_DECADES = 10, 100
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LONG = 36
-"""Labels are slanted if the longest one's length times their number exceeds this."""
+"""Labels are slanted if the length of the longest label times the number of labels exceeds this."""
 WIDTH, HEIGHT = 3.4, 2.7
 """The size of a panel in inches: a column of a paper, or the width of a phone."""
 _MOST_COLUMNS = 3
@@ -232,6 +234,7 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
 
 def fix_tick_sizes(panel: Axes) -> None:
-    """Sets the size of tick labels now: Matplotlib creates ticks when it draws, and the house style is off by then."""
+    """Sets the size of tick labels now. Matplotlib creates ticks only when it draws, after the `with house_style()`
+    block."""
     panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
     panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])

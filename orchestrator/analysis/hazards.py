@@ -5,14 +5,16 @@ means that this chance is twice as large as in the reference bin, at every step.
 two probes in which a training reached the goal, and many trainings share an interval. So the model is a regression of
 the chance per interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards
 (Cox) model and, unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each
-bin of each factor except the reference bin: with two factors, the ratios of one are at equal values of the other.
+bin of each factor except the reference bin: with two factors, the ratios of one are at equal values of the other
+factor.
 
 Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
 intervals use Student's t. They are not adjusted for the number of bins.
 
-In simulation (40 and 100 trials x 6, times dependent within trials, two factors) the intervals cover the ratio of a
-very large sweep in 95% and 93% of cases; the tests repeat it. This is the ratio over all trials: where trials differ
-much from each other, it is nearer to 1 than the ratio at equal other conditions.
+In simulation (40 and 100 trials of 6 trainings, times dependent within trials, two factors) the intervals cover the
+ratio of a very large sweep in 95% and 93% of cases; the tests repeat the simulation. The ratio of a very large sweep is
+one over all trials: where trials differ much from each other, it is nearer to 1 than the ratio between trials that are
+equal in everything else.
 
 Source: Prentice & Gloeckler 1978, Biometrics 34 (grouped times); Lin & Wei 1989, JASA 84 (the sandwich). Axes: R
 training, U trial in one combination of bins, J interval.
@@ -40,16 +42,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_INTERVALS = 16
-"""If trainings reached the goal in more intervals than this, intervals are merged, with equally many trainings each."""
+"""If trainings reached the goal in more intervals than this, intervals are merged, so that about equally many trainings
+reach the goal in each."""
 _LARGEST = 12.0
-"""A log ratio beyond this is not reported: all trainings of the bin reached the goal at the same step."""
+"""A hazard ratio whose logarithm is beyond this is not reported. It arises if all trainings of the bin reached the goal
+at the same step."""
 _Estimate = tuple[float | None, float | None, float | None]
 _NONE: _Estimate = (None, None, None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A grouping of trainings: by the bins of a parameter, or by layer. `place` (R,) is the number of each training's
+    """A grouping of trainings: by the bins of a parameter, or by layer. `place` has the number of each training's
     bin."""
 
     name: str
@@ -124,7 +128,7 @@ def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
     """Estimates the hazard ratio of every bin of one factor, or of two. Also returns a note, which says why some ratios
-    cannot be estimated. Raises a `UserError` without a factor."""
+    cannot be estimated. Raises a `UserError` if there is no factor."""
     if not factors:
         raise UserError(
             "by",
@@ -187,7 +191,7 @@ def _regression(
     """Fits the hazard model to weighted counts of trainings, one row for each trial in one combination of bins.
 
     Args:
-        places: For each factor (R,) the number of each training's bin.
+        places: For each factor, the number of each training's bin.
         terms: The (number of the factor, number of the bin) of each ratio that is estimated.
     """
     import statsmodels.genmod.families as families
@@ -228,8 +232,9 @@ def _regression(
 
 
 def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tuple[Floats, Floats]:
-    """Counts the weighted trainings of each row and interval: those at risk in the interval, and those that reached the
-    goal in it, both (U, J)."""
+    """Counts, for each row (a trial in one combination of bins) and interval between probes, the weighted trainings
+    that had not reached the goal before the interval, and those that reached it in the interval; both (rows,
+    intervals)."""
     steps = np.sort(times.step[times.came])
     last_J = np.unique(steps)
     if len(last_J) > _MOST_INTERVALS:

@@ -5,8 +5,8 @@ all trials (Pearson's divergence). An importance of 0 means that good trials occ
 Importance measures the effect of the parameter alone, averaged over the others as they were drawn: a parameter that
 acts only together with another may show none. An importance has no direction and no interval; for comparison, it is
 also computed 100 times with the objective shuffled over the trials. A sampler that learns draws few trials where the
-objective is bad, which lowers the importance of the parameters by which it avoids them; `random` and `qmc` sweeps have
-no such bias.
+objective is bad. This lowers the importance of the parameters that decide where it is bad; `random` and `qmc` sweeps
+have no such bias.
 
 Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), in Optuna's implementation.
 """
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BEST_SHARE, _FEWEST_BEST, _FEWEST_TRIALS = 0.1, 5, 10
-"""Optuna advises at least 5 trials among the best."""
+"""The share of trials that count as the best, and the least numbers of best trials and of all trials. Optuna advises at
+least 5 best trials."""
 _N_SHUFFLES, _SEED = 100, 0
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """How much one parameter decides whether a trial is among the best: PED-ANOVA's importance, not scaled to a sum of
-    1, and the 95th percentile of the importance when the objective is shuffled over the trials (`chance`)."""
+    """How much one parameter decides whether a trial is among the best. `importance` is PED-ANOVA's, not scaled to a
+    sum of 1; `chance` is its 95th percentile when the objective is shuffled over the trials."""
 
     parameter: str
     importance: float
@@ -54,8 +55,8 @@ class Importance(DrawnAnswer):
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.
-        n_best: The number of best trials: a tenth of all, at least 5, and all that tie with the last of these. If that
-            would be all trials, the best are those better than the worst.
+        n_best: The number of best trials: a tenth of all, at least 5, and all that tie with the last of these. If these
+            would be all trials, the best trials are those better than the worst one.
         parameters: The most important parameter first; empty if no importance can be computed, and `note` says why.
     """
 
@@ -70,7 +71,8 @@ class Importance(DrawnAnswer):
         return f"{self.objective}: {self.note or importances}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per parameter: its importance, and the importance that chance alone gives."""
+        """Returns one row per parameter: its importance, and the importance that 5% of random shuffles exceed
+        (`chance`)."""
         return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":

@@ -8,8 +8,8 @@ sooner over the number where it was later, and Clopper and Pearson's exact inter
 sooner gives an interval of r. Pairs that reached the goal at the same probe, or of which neither training is known to
 be first, are not informative.
 
-Random is the seed: the initialization, the data and their order. The intervals are conditional on the configurations
-of the sweep, over which pairs are pooled, and are not adjusted for the number of rows.
+The intervals take only the seed as random: the initialization, the data and their order. They hold for the
+configurations of this sweep, over which pairs are pooled, and are not adjusted for the number of goals.
 
 Source: Holt & Prentice 1974, Biometrika 61 (paired times); Clopper & Pearson 1934. Axes: R training, N pair.
 """
@@ -49,10 +49,13 @@ class InterventionRatio:
             layer.
         n_pairs: Pairs for which it is known of both trainings when they reached the goal or ended.
         n_with, n_without: Trainings of these pairs that reached the goal, with the intervention and without.
-        median_with, median_without: The step by which half of these have reached it; `None` if there are none.
-        n_sooner, n_later: Pairs in which the training with the intervention is known to have been first, and last.
+        median_with, median_without: The step by which half of these trainings have reached the goal; `None` if there
+            are none.
+        n_sooner, n_later: Pairs in which the training with the intervention is known to have reached the goal first,
+            and pairs in which the training without it is.
         ratio: The ratio of the hazards; `None` if it is infinite, or without informative pairs.
-        low, high: The 95% interval of the ratio; `None` where it is open, or without informative pairs.
+        low, high: The 95% interval of the ratio; a bound is `None` where the interval is open, or without informative
+            pairs.
     """
 
     what: str
@@ -114,8 +117,9 @@ def paired_ratio(
     """Estimates the hazard ratio from pairs of trainings with and without an intervention.
 
     Args:
-        of_with, of_without: (N, 3) for the training with the intervention and the one without: whether it is known, the
-            step, and whether the goal was reached at this step; if not, the training is censored there.
+        of_with, of_without: (N, 3) the training with the intervention, and the one without, of each of N pairs: whether
+            its end is known, the step, and whether it reached the goal at this step. If it did not, it is only known
+            not to have reached the goal by then (censored).
     """
     known = (of_with[:, 0] > 0) & (of_without[:, 0] > 0)
     (step, came), (other, other_came) = (training[known, 1:].T for training in (of_with, of_without))
@@ -162,8 +166,8 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
 ) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
-    """Yields each goal with the end of each training: 1 (the end is known), the step, and whether the goal was reached
-    at this step."""
+    """Yields each goal with three numbers for each training: 1 (its end is known), the step, and whether it reached the
+    goal at this step."""
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()

@@ -34,7 +34,7 @@ def plain_label(name: str) -> str:
 
 
 def speed_label(per_second: float) -> str:
-    """Formats a number of trainings per second: whole from 10 on, with two digits below."""
+    """Formats a number of trainings per second: a whole number from 10 on, two digits below 10."""
     return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
@@ -51,7 +51,8 @@ def value_label(value: object) -> str:
 
 
 def outcome_order(outcome: str) -> tuple[bool, int, str]:
-    """Returns the sort key of an outcome: shipped outcomes, then others by name, then failed and pruned."""
+    """Returns the sort key of an outcome: first the outcomes that attnsweep knows, then others by name, then `failed`
+    and `pruned`."""
     known = list(OUTCOMES)
     return (outcome in UNJUDGED_OUTCOMES, known.index(outcome) if outcome in known else len(known), outcome)
 

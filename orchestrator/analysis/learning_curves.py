@@ -1,7 +1,7 @@
 """Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings.
 
-The groups are outcomes, or outcomes with the motion: whether a training's loss was still falling when it ended, by the
-same rule as the outcome detail `moving`.
+The groups are outcomes, or outcomes split by motion: whether a training's loss was still falling when it ended. The
+rule for this is that of the outcome detail `moving`.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE, UNJUDGED_OUTCOMES
 
 _LOSS = "eval_loss"
 MOST_TRAININGS = 10_000
-"""The most trainings of a group whose quartiles are computed; more would look the same. They are drawn at random: the
-first by `training_id`, which is a hash."""
+"""The most trainings of a group whose quartiles are computed; more would look the same. Those with the lowest
+`training_id` are taken: a random draw, because it is a hash."""
 _MOST_STEPS = 100
 """More distinct steps than this are grouped into bins: trainings of many lengths are probed at many steps."""
 
@@ -121,7 +121,7 @@ def quartile_curves(
         where: Which trainings count: an SQL condition on `trainings`.
         trainings: A table in place of `trainings` with the columns trial, replicate, training_id, outcome,
             diverged_step and the group.
-        metric: The metric in `curves` that is the loss.
+        metric: The metric in `curves` that takes the place of the loss.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
     query = _QUARTILES.format(
@@ -146,9 +146,9 @@ def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[Learnin
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The loss quartiles of trainings with one outcome. Trainings whose loss was still falling at their end (`moving`)
-    are separate from the others (`still`); the motion is empty if it is unknown: the training diverged, failed or was
-    pruned."""
+    """The loss quartiles of the trainings with one outcome and one motion. `motion` is `moving` if their loss was still
+    falling at their end, and `still` if not. It is empty for trainings that diverged, failed or were pruned, of which
+    this is unknown."""
 
     outcome: str
     motion: str
@@ -163,8 +163,8 @@ def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
-    """Computes a loss curve for each outcome and motion (whether the loss was still falling at the end), with falling
-    losses first."""
+    """Computes a loss curve for each outcome and motion (whether the loss was still falling at the end), the curves of
+    falling losses first."""
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()

@@ -1,15 +1,16 @@
 """Logistic regression on counts by maximum likelihood. Axes: R row, T trial, P term.
 
-The fit is Newton's method, with halved steps where a full step would lower the likelihood; the likelihood has one
-maximum or none. `GLM` of statsmodels takes full steps: with most probabilities near 0 or 1 it may diverge, and its
-robust covariance was seen to be wrong by a factor of 1,000, or NaN. Elsewhere both give the same numbers.
+The fit is Newton's method, with halved steps where a full step would lower the likelihood; the likelihood has at most
+one maximum. `GLM` of statsmodels takes full steps: with most probabilities near 0 or 1 it may diverge, and its robust
+covariance was seen to be wrong by a factor of 1,000, or NaN. Elsewhere both give the same numbers.
 
-Trainings of one trial depend on each other, so the covariance of the coefficients is the sandwich with scores summed by
-trial, corrected in two ways. First, if the ending changes from never to always within a small part of the range tried,
-few of the trials decide the fit: each of these pulls the fit towards itself, so its residual is too small. Therefore
-each score is divided by 1 - leverage; a leverage over 1/2 counts as 1/2, because a smaller divisor only adds noise.
-Second, no direction of the coefficients gets less variance than independent trainings would give it: far from the
-border no trial disagrees with the fit, which is no proof that the fit is right there.
+Trainings of one trial depend on each other, so the covariance of the coefficients is the sandwich, with scores
+(derivatives of the log-likelihood) summed by trial. It is corrected in two ways. First, if the ending changes from
+never to always within a small part of the range tried, few of the trials decide the fit: each of these pulls the fit
+towards itself, so its residual is too small. Therefore each score is divided by 1 - leverage; a leverage over 1/2
+counts as 1/2, because a smaller divisor only adds noise. Second, no direction of the coefficients gets less variance
+than independent trainings would give it: far from the border no trial disagrees with the fit, which is no proof that
+the fit is right there.
 
 Source: McCullagh & Nelder 1989, section 2.5; MacKinnon & White 1985 (HC3); Liang & Zeger 1986 (scores by cluster).
 """
@@ -35,8 +36,8 @@ class Logistic:
     """A fitted logistic regression.
 
     Attributes:
-        coefficients: (P,)
-        probability: (R,)
+        coefficients: (P,) the coefficient of each of P terms.
+        probability: (R,) the fitted probability of each of R rows.
         information: (P, P) Fisher's information.
         has_converged: Whether the deviance settled, and the rows determine every coefficient.
     """
@@ -51,8 +52,9 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
     """Fits a logistic regression: the logit of a probability is a linear function of the terms.
 
     Args:
-        design: (R, P) the terms.
-        n, k: (R,) the binomial's number of trials, more than 0, and of successes; need not be whole numbers.
+        design: (R, P) the values of P terms in R rows.
+        n, k: (R,) the number of trainings in each row, more than 0, and the number of these with the ending. They need
+            not be whole numbers.
     """
     at = _Place.of(design, n, k, np.zeros(design.shape[1]))
     for _ in range(_MOST_ITERATIONS):

@@ -16,7 +16,8 @@ def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, i
 
 def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[SweepDirectory]) -> str:
     """Lists the types of machine, the most frequent first: `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2,
-    PyTorch 2.13.0`. `trainings` counts the trainings by the id of their environment, which the directories describe."""
+    PyTorch 2.13.0`. `trainings` gives the number of trainings by the id of their environment; records in `directories`
+    describe the environments."""
     n_by_type: Counter[str] = Counter()
     for name, environment in _named(trainings, directories).items():
         n_by_type[environment.type_in_words] += trainings[name]

@@ -40,8 +40,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
     Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` names the sweep of
     a row. The space has the parameters that vary in any of the sweeps, or between them.
 
-    All readers refuse the directory until its `course.json` says that it is finished, which is written last. If a merge
-    was interrupted, the same call starts it anew.
+    The file `course.json`, which says that the merge is finished, is written last. Until then all readers refuse the
+    directory. If a merge was interrupted, the same call starts it anew.
 
     Raises:
         UserError: If the sweeps are of different workloads, not finished or themselves merged, if a trial's number is
@@ -223,7 +223,7 @@ def _rows(parts: Sequence[tuple[Place, Snapshot, int]], table: str, schema: pa.S
     """Yields the rows of all sweeps with the columns of `schema`; columns that a sweep lacks are null.
 
     Args:
-        parts: Of each sweep the place, the snapshot, and the number that its trial 0 gets.
+        parts: For each sweep, its place, the snapshot of its ledger, and the number that its trial 0 gets.
     """
     for place, snapshot, first_trial in parts:
         for rows in sorted_batches(place, snapshot, table):

@@ -3,7 +3,7 @@
 The curve is the share of trainings that have reached the goal, by step: the Kaplan-Meier estimate. Trainings may have
 different lengths. A training that ends without the goal is censored at its last step. The variance is Greenwood's,
 summed by trial, so that replicates of one trial are not taken as independent. The interval is that of a rate in
-`rates.intervals`, for the number of trainings that would give this variance:
+`rates.intervals`, for the number of independent trainings that would give this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -98,7 +98,8 @@ def _effective_n(
     one training per trial, reduced for censoring.
 
     Args:
-        spread, spread_of_trials: Greenwood's variance, and the same with the trainings of a trial summed first.
+        spread, spread_of_trials: Greenwood's variance, and the same variance with the terms of a trial's trainings
+            summed first.
         n_informed: The number of trainings to use if the share is 0 or 1, where the variance is 0.
     """
     binomial = share * (1.0 - share)
@@ -156,9 +157,10 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
     """Reads for each training the step from which its outcome held. Failed and pruned trainings are left out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
-    a training that ended for good (solved, diverged or converged) never reaches this outcome, so it counts as without
-    it up to the last step of all. The curve is therefore the cumulative incidence, and if all budgets are equal it ends
-    at the outcome's rate. Censoring these trainings too would instead estimate the share if no other outcome existed.
+    a training that ended for good (solved, diverged or converged) can never change its outcome. If that is another
+    outcome, the training counts as not having reached this one up to the last step of all trainings. The curve is
+    therefore the cumulative incidence, and if all budgets are equal it ends at the outcome's rate. Censoring these
+    trainings too would instead estimate the share if no other outcome existed.
     """
     came = f"outcome = {literal(outcome)}"
     return _read_times(connection, came, f"case when {came} then onset_step end")
@@ -174,8 +176,9 @@ def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | 
     out, and which are censored, is as in `outcome_onsets`.
 
     Args:
-        after: Another event. If given, steps count from where this other event first held, trainings in which it never
-            held are left out, and an `event` that held before it, or at the same probe, has step 0.
+        after: Another event. If it is given, steps count from the step at which this other event first held, and
+            trainings in which it never held are left out. If `event` held before it, or at the same probe, the step is
+            0.
     """
     column, start = identifier(f"event_{event}"), "0" if after is None else identifier(f"event_{after}")
     return _read_times(connection, f"{column} is not null", column, start=start)
@@ -201,9 +204,9 @@ def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str
 def _read_times(
     connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
 ) -> OnsetTimes:
-    """Reads when judged trainings reached a goal; a training that ended for good without it counts up to the last step.
-    `came`, `reached` and `start` are SQL expressions: whether a training reached the goal, at which step, and where
-    steps count from."""
+    """Reads when trainings reached a goal, leaving out failed and pruned ones. A training that ended for good without
+    reaching it counts as not having reached it up to the last step of all trainings. `came`, `reached` and `start` are
+    SQL expressions: whether a training reached the goal, at which step, and where steps count from."""
     query = _TIMES.format(came=came, reached=reached, start=start, trainings=trainings, judged=IS_JUDGED)
     rows = connection.execute(query).fetchnumpy()
     came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))

@@ -241,8 +241,9 @@ class SweepData:
         Args:
             event: The event's name.
             by: A parameter whose bins are the groups, or two; default one group of all trials.
-            after: Another event, from which the steps count: the delay between the two, over the trainings in which
-                this other event held. If `event` held before it, or at the same probe, the delay is 0.
+            after: Another event. If it is given, steps count from the step at which this other event first held (the
+                delay), and trainings in which it never held are left out. If `event` held before it, or at the same
+                probe, the delay is 0.
         """
         with self.reading() as connection:
             for name in (event,) if after is None else (event, after):
@@ -253,8 +254,8 @@ class SweepData:
 
     def importance(self, objective: str | None = None) -> Importance:
         """Estimates which parameters decide whether a trial is among the best by the sweep's objective, by PED-ANOVA.
-        Of several objectives, name one, such as `rate of solved`; the default is the first. Raises a `UserError` for
-        several sweeps, whose trials were drawn from different spaces, or an unknown objective."""
+        If there are several objectives, name one, such as `rate of solved`; the default is the first. Raises a
+        `UserError` for several sweeps, whose trials were drawn from different spaces, or an unknown objective."""
         if len(self.directories) > 1:
             raise UserError(
                 "importance",
