@@ -58,7 +58,8 @@ class Continued:
 
     Attributes:
         rows: The continuations' rows as in a ledger; `replicate` is the number of the continuation.
-        difference: How the end of continuation 0, the training itself, differs from the record; empty if it does not.
+        difference: How the end of continuation 0, which is the training itself, differs from the recorded end; empty if
+            it does not.
     """
 
     rows: Rows
@@ -93,20 +94,21 @@ class Origin(Record):
 
 
 class Source:
-    """A training of a sweep that can be continued.
+    """A recorded training of a sweep, to be continued many times from some step.
 
     Args:
         name: The training, as `find_training` accepts it.
-        change, size: The attributes of these names.
+        change, size: As the attributes `change` and `size`.
 
     Attributes:
         change: What differs in continuations.
         size: The size of a kick, relative to the root mean square of each parameter tensor.
-        row, origin: The training's row of `trainings`, and what answers tell of it.
+        row, origin: The training's row of `trainings`, and the facts about it that results contain.
         notes: Reasons why its last digits may differ here from those recorded.
 
     Raises:
-        UserError: If there is no such training, it failed, it searches along lines, or the change would change nothing.
+        UserError: If there is no such training, it failed, its optimizer searches along lines, or the change would
+            change nothing.
     """
 
     def __init__(self, directory: SweepDirectory, name: str, change: Change, size: float) -> None:
@@ -126,7 +128,7 @@ class Source:
 
     @property
     def outcomes(self) -> Mapping[str, Outcome]:
-        """The outcomes that this workload declares in addition to those that all workloads have."""
+        """The outcomes that the workload declares in addition to those that all workloads have."""
         return self._workload.outcomes
 
     @property
@@ -136,7 +138,8 @@ class Source:
         return [step for step in steps if step <= self.origin.n_steps]
 
     def seconds(self, step: int, n: int) -> float:
-        """Estimates how long n continuations from a step take, from the training's own seconds in its sweep."""
+        """Estimates how long n continuations from a step take, by the time that the training itself took in its
+        sweep."""
         n_steps = self.origin.n_steps
         return float(self.row["train_seconds"] or 0.0) * (n * (n_steps - step) + step) / max(n_steps, 1)
 
@@ -161,7 +164,7 @@ class Source:
         return checkpoints
 
     def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
-        """Trains continuations, which are chosen by number, from a step to their ends.
+        """Trains the continuations with the given numbers from a step to their ends.
 
         Args:
             states: What `states` returned.
@@ -182,7 +185,7 @@ class Source:
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """A context for training the recorded training again, which turns its errors into one sentence.
+        """A context for training a recorded training again. Its errors get a message of one sentence.
 
         Raises:
             PoolError: If this machine cannot compile the program that trained the row.
@@ -281,9 +284,10 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Kicks all continuations but number 0, and returns the steps at which they are predicted to leave the start.
+        """Kicks (adds noise to the weights of) all continuations but number 0. Returns the steps at which they are
+        predicted to leave the start.
 
-        The step is NaN where no law predicts it: see `predicted_escapes`.
+        The step is NaN where `predicted_escapes` has no formula for it.
         """
         seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
         is_kicked = np.flatnonzero(np.array(numbers))
@@ -302,6 +306,5 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """Returns the seed of a continuation, the same for each step from which the continuation may begin. So results at
-    two steps differ by the training's state alone."""
+    """Returns the seed of a continuation. It is the same for each step from which the continuation may begin."""
     return generator_seed(of_training, f"fork/{number}")

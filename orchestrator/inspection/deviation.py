@@ -1,4 +1,4 @@
-"""How far a replayed training is from its record in the ledger."""
+"""Measures how far a replayed training is from its record in the ledger."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _LOSSES = ("final_loss", "eval_loss")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a training ended: the columns of the table `trainings` that say so."""
+    """How a training ended: its values in the columns of `trainings` that describe the end."""
 
     outcome: str
     outcome_detail: str | None
@@ -72,7 +72,7 @@ class Deviation:
         differences: One for each loss and the norm of the gradient, and one each for all levels, all points of curves
             (by metric and step) and all scores of heads (by step, layer and head).
         tolerance: The relative tolerance of the losses, from `TOLERANCES`.
-        loss_level: The solved level; 0 if unknown.
+        loss_level: The loss below which a training counts as solved; 0 if unknown.
     """
 
     training_id: str
@@ -91,7 +91,7 @@ class Deviation:
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of any number, which may be rounding alone for numbers near 0."""
+        """The largest relative difference of any number. For numbers near 0 it may come from rounding alone."""
         return max(difference.relative for difference in self.differences)
 
     @property
@@ -106,7 +106,8 @@ class Deviation:
 
     @property
     def disagreements(self) -> list[str]:
-        """The names of all columns that differ: outcome, detail, steps, losses beyond the tolerance, kind of error."""
+        """The names of all columns in which the end differs: outcome, detail, steps, losses beyond the tolerance, kind
+        of error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
@@ -146,7 +147,7 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
 
 
 def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
-    """Returns the numbers that are compared, by their kind and by what each of them measures."""
+    """Returns the numbers that are compared: by kind, and within a kind by what each number measures."""
     scores = {
         f"{name} of layer {head['layer']}, head {head['head']} at step {head['step']}": value
         for head in (() if rows.heads is None else rows.heads.to_pylist())

@@ -1,4 +1,5 @@
-"""Estimates a training's committor at a step, the chance of an outcome, from many continuations from that step."""
+"""Estimates the chance of an outcome given a training's state at a step (the committor), from many continuations from
+that step."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -36,12 +37,12 @@ class Share(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Fork(Answer, Record):
-    """Continuations of one training from one of its steps.
+    """Many continuations of one training from one of its steps.
 
     Attributes:
         origin: The training.
         step: The step from which the continuations begin.
-        redraw: What differs in them: `data`, `noise` or `kick`.
+        redraw: What differs in them: `data`, `noise` (dropout masks) or `kick` (noise added to the parameters).
         size: The size of the kick, relative to the root mean square of each parameter tensor; `None` without a kick.
         n: The number of continuations.
         shares: The number that ended with each outcome, with Wilson's 95% interval; the most frequent first.
@@ -49,7 +50,8 @@ class Fork(Answer, Record):
             it does not.
         notes: Reasons why the training's last digits may differ on this machine from those recorded.
         trainings: The continuations as rows of a ledger's `trainings`. `replicate` is the continuation's number, from
-            1; `predicted_escape_step` is predicted from the kicked weights, null without a law or a kick.
+            1; `predicted_escape_step` is predicted from the kicked weights, null without a kick or without a formula
+            for it.
         curves: The continuations' rows of `curves`.
     """
 
@@ -127,7 +129,8 @@ def forks(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Fork]:
-    """Forks a training at several steps, with a single replay of the training for all of them.
+    """Continues a training many times from each of several steps (forks it), with a single replay of the training for
+    all steps.
 
     Args:
         steps: The steps from which continuations begin.
@@ -165,7 +168,7 @@ def _forked(source: Source, states: Mapping[int, Checkpoint], step: int, n: int,
 
 
 def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
-    """Checks that a name is an outcome of a workload.
+    """Checks that a name is one of a workload's outcomes.
 
     Args:
         own: The outcomes that the workload declares in addition to those of all workloads.
@@ -180,7 +183,7 @@ def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
 
 
 def check_numbers(n: int, size: float) -> None:
-    """Checks the number of continuations and the size of a kick.
+    """Checks the number of continuations and the size of a kick (the noise added to the parameters).
 
     Raises:
         UserError: If either is not above 0.
@@ -203,8 +206,8 @@ class Committor(Record):
         replicate: The training's replicate.
         recorded: The outcome with which the training itself ended.
         step: The step.
-        rate: The number of continuations with the outcome, with Wilson's 95% interval. Of a training that had ended
-            before the step all have its own outcome.
+        rate: The number of continuations with the outcome, with Wilson's 95% interval. If the training had ended before
+            the step, all continuations count with its own outcome.
     """
 
     json_keys = ("replicate", "recorded", "step", "**rate")
@@ -217,17 +220,19 @@ class Committor(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Committors(Answer, Record):
-    """The committors of the trainings of one trial, and the share of the outcome that their states decide.
+    """The committors (chances of an outcome given a training's state) of the trainings of one trial at some steps, and
+    how much of the outcome these states decide.
 
     Attributes:
         sweep, trial: The sweep's name, and the trial.
         outcome: The outcome in question.
-        redraw: What differs in continuations: `data`, `noise` or `kick`.
+        redraw: What differs in continuations: `data`, `noise` (dropout masks) or `kick` (noise added to the
+            parameters).
         size: The size of a kick; `None` without a kick.
         n: The number of continuations of each training from each step.
         decided: The share of the outcome that is decided, by step.
         committors: One for each step and training.
-        differences: What in the trainings themselves, continued with their own draws, ends otherwise than recorded.
+        differences: How trainings that are continued with their own draws end otherwise than recorded.
     """
 
     sweep: str
@@ -241,7 +246,7 @@ class Committors(Answer, Record):
     differences: tuple[str, ...]
 
     def at(self, step: int) -> tuple[Committor, ...]:
-        """Returns the committors at a step, in the order of replicates."""
+        """Returns the trainings' committors (chances of the outcome) at a step, in the order of replicates."""
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:

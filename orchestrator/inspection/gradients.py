@@ -40,7 +40,7 @@ _UNJUDGED = ("kink", "rounding", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class GradientReport(Record):
-    """The findings of gradient checks of a workload or a sweep, and the seconds that the checks took.
+    """The results of the gradient checks of a workload or a sweep, and the seconds that the checks took.
 
     Attributes:
         subject: The workload and its parameters, or the sweep.
@@ -56,7 +56,7 @@ class GradientReport(Record):
 
     @property
     def failed(self) -> list[Finding]:
-        """The findings that show a fault."""
+        """The results that show a wrong gradient or another fault."""
         return [finding for finding in self.findings if finding.verdict == "fails"]
 
     @property
@@ -65,12 +65,13 @@ class GradientReport(Record):
 
     @property
     def verdicts(self) -> Counter[str]:
-        """The number of findings for each verdict, such as `fails`."""
+        """The number of checks with each verdict, such as `fails`."""
         return Counter(finding.verdict for finding in self.findings)
 
     @property
     def summary(self) -> str:
-        """One line: the number of findings by verdict, and the largest error that passed for each kind of check."""
+        """One line: the number of checks with each verdict, and the largest error that passed for each kind of
+        check."""
         largest: dict[str, float] = {}
         for finding in self.findings:
             if finding.verdict == "holds" and finding.error is not None:
@@ -95,7 +96,8 @@ class GradientReport(Record):
 
 
 def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
-    """Checks the gradients of two trainings of a workload, at random weights and after a hundred evaluations.
+    """Checks the gradients of two trainings of a workload: at random weights, and after a hundred evaluations of the
+    loss.
 
     Args:
         values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64
@@ -124,7 +126,8 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
 
 
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
-    """Checks the gradients of one training of each outcome, at its end and at random weights of the same shape.
+    """Checks the gradients of one training of each outcome in a sweep: at the training's end, and at random weights of
+    the same shapes.
 
     Trainings whose weights were not kept are trained again.
 

@@ -1,4 +1,5 @@
-"""One attention head on one sentence: its map, its role and scores, and the structure nearest to the map."""
+"""One attention head on one sentence: its attention map, role and scores, and the nearest structure (diagonal, band or
+blocks)."""
 
 import math
 from collections.abc import Mapping
@@ -17,12 +18,15 @@ _NEARER_THAN_CHANCE = -2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structure:
-    """The family of matrices that is nearest to a head's attention map, compared with shuffles of the map's rows.
+    """The family of matrices (diagonal, banded or in blocks) that is nearest to a head's attention map, compared with
+    shuffles of the map's rows.
 
     Attributes:
-        family: `S1`, `S2` or `S3` of docs/roles.md; `none` if no family is nearer than chance.
-        window, num_pos: The w and p at which the distances are taken.
-        distance, z: By family: the exact distance per token, and the same in standard deviations of the shuffles.
+        family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/roles.md; `none` if no family is nearer than
+            chance.
+        window, num_pos: The width w and the number p of blocks for which the distances are computed.
+        distance, z: By family: the exact distance per token; how far it is from the mean of the shuffles, in their
+            standard deviations.
         blocks: (first row, column) of each block of the nearest member of S3.
     """
 
@@ -35,7 +39,7 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The structure's family with its arguments, such as `S3(4, 1)`."""
+        """The name of the nearest family with its arguments, such as `S3(4, 1)`."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

@@ -1,4 +1,5 @@
-"""What the heads of a training attend to at its end: attention maps, roles, scores, and the nearest structures."""
+"""What the heads of a training attend to at its end: attention maps, roles, scores, and nearest structures (diagonal,
+band or blocks)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.chec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Heads(DrawnAnswer):
-    """All attention heads of one training: their maps on one sentence, roles, scores and nearest structures.
+    """All attention heads of one training: their attention maps on one sentence, roles, scores and nearest structures
+    (diagonal, band or blocks).
 
     Attributes:
         row: The training's row of `trainings`.
@@ -61,8 +63,8 @@ class Heads(DrawnAnswer):
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per head: layer and head, role, nearest structure with `z`, and a column `score_<name>` per
-        score."""
+        """Returns one row per head: layer, head, role, nearest structure (diagonal, band or blocks) with its z-score,
+        and a column `score_<name>` per score."""
         rows = []
         for head in self.heads:
             near = head.structure
@@ -112,7 +114,8 @@ class Heads(DrawnAnswer):
 
 
 def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
-    """Returns what the attention heads of a training attend to at its end: maps, roles, scores, nearest structures.
+    """Returns what the attention heads of a training attend to at its end: maps, roles, scores, and nearest structures
+    (diagonal, band or blocks).
 
     The training is trained again, unless its weights were kept.
 
@@ -143,7 +146,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes attention maps with PyTorch's settings of a training. Errors of a user's code become a `UserError`."""
+    """Computes attention maps under the PyTorch settings with which trainings run. Errors of a user's code become a
+    `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 

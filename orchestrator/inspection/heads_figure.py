@@ -38,8 +38,8 @@ def check_format(out: Path) -> None:
 def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
     """Draws all attention maps: a row for each layer, or one row for all layers if each layer has one head.
 
-    The member of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band (S2), or
-    the blocks (S3).
+    The nearest matrix of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band
+    (S2), or the blocks (S3).
     """
     layers = [layer for _, layer, _ in titled]
     names = {layer.number: name for name, layer, _ in titled}

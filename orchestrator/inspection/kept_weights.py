@@ -1,8 +1,9 @@
-"""The final weights of trainings: kept in the sweep directory on request, or the base from which others start.
+"""The final weights of trainings: stored in the sweep directory on request ("kept"), or used as the base from which
+other trainings start.
 
-`weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes.
-A training whose weights are not kept is repeated, with the same bits on the same type of machine. Weights of another
-ending than the recorded one are not kept.
+`weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes. A
+training whose weights are not kept is repeated, with the same bits on the same type of machine. If the repeated
+training ends otherwise than recorded, its weights are not kept.
 """
 
 import logging
@@ -51,7 +52,7 @@ class End:
 
     Attributes:
         state: The parameters and buffers by name.
-        difference: Empty, or in what this ending differs from the recorded one, in words.
+        difference: How this end differs from the recorded one, in words; empty if it does not.
     """
 
     state: State
@@ -79,7 +80,8 @@ def trained_weights(directory: PlaceName, training: str) -> State:
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Stores the final weights of all trainings of some trials, which are trained again unless they are stored.
+    """Stores the final weights of all trainings of some trials. Trainings whose weights are not stored yet are trained
+    again.
 
     Args:
         directory: A finished sweep.
@@ -125,10 +127,10 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains trainings of one shape again. Returns them as lanes, and their final parameters and buffers (L, ...).
+    """Trains trainings of one shape (equal static parameters) again. Returns them as lanes of a batch, and their final
+    parameters and buffers as tensors with the trainings as first axis.
 
-    The shape of a training is the set of its static parameters. A warning is logged for each training that ends
-    otherwise than recorded.
+    A warning is logged for each training that ends otherwise than recorded.
 
     Raises:
         UserError: For an id that is not in the ledger, or if a training fails when it is trained again.
@@ -142,12 +144,14 @@ def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple
 
 
 def stacked(states: Sequence[State]) -> State:
-    """Stacks the states of trainings of one shape along a new first axis: tensors (L, ...) by name."""
+    """Stacks the states of trainings of one shape (equal static parameters): returns by name the tensors with the
+    trainings as a new first axis."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Yields groups of rows of `trainings` that may share a pack, as pairs of a row and its training."""
+    """Yields groups of rows of `trainings` whose trainings can be trained in one pack, as pairs of a row and its
+    training."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
@@ -159,7 +163,7 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
 
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
-    """Returns the place and file name of each kept state, by training."""
+    """Returns the place and the file name of each stored state, by training."""
     homes = [place for place in directory.homes if place.has_folder(FOLDER)]
     return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
 

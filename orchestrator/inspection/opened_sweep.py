@@ -1,4 +1,5 @@
-"""A sweep opened for analysis, whose trainings can also be loaded as modules, forked and trained again."""
+"""A sweep opened for analysis. Its trainings can also be loaded as modules, continued from a step (forked) and trained
+again."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -100,7 +101,8 @@ class OpenedSweep(SweepData):
         redraw: Literal["data", "noise", "kick"] = "data",
         size: float = 0.01,
     ) -> "Committors":
-        """Forks all trainings of a trial at some steps, to estimate how much of an outcome their states decide.
+        """Continues all trainings of a trial many times from some steps, to estimate how much of an outcome their
+        states at these steps decide.
 
         Args:
             trial: The trial: trainings of one configuration with different seeds.
@@ -119,8 +121,8 @@ class OpenedSweep(SweepData):
         return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that holds a training, and the training's name there. The names differ because sweeps
-        opened together renumber their trials."""
+        """Returns the directory that holds a training, and the training's name in it. The names differ because sweeps
+        that are opened together renumber their trials."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
@@ -134,7 +136,7 @@ class OpenedSweep(SweepData):
 
 
 def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
-    """Opens a sweep, or several sweeps of one workload as one, for analysis. A sweep may still be running.
+    """Opens a sweep, or several sweeps of one workload as one, for analysis. The sweep may still be running.
 
     Args:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.

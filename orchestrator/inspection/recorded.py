@@ -1,4 +1,4 @@
-"""Recorded trainings: found by name, with their rows, and as tasks that train them again."""
+"""Recorded trainings: finds them by name, reads their rows, and makes the tasks that train them again."""
 
 import difflib
 import hashlib
@@ -127,7 +127,7 @@ def ended_training(
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
-    """Splits rows by training: returns the rows of each training by (trial, replicate).
+    """Splits the rows of several trainings: returns the rows of each training by (trial, replicate).
 
     Ids are not used, because version 0.1 derived them from a parameter that no longer exists.
     """

@@ -1,4 +1,4 @@
-"""Replays a training of a sweep: trains it again, alone in this process, if wanted with more measurements than
+"""Replays a training of a sweep: trains it again, alone in this process, on request with more measurements than were
 recorded."""
 
 from dataclasses import dataclass

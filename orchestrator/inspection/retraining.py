@@ -1,8 +1,8 @@
 """Trains recorded trainings again, and compares each with its rows.
 
 A training is a function of its parameters and seed, so it ends as recorded: to the last bit with the engine that its
-environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. If this machine
-has no such device or compiler, the next best is used, and a note tells so, as it does for another type of machine.
+environment names, on the kind of device that it ran on, and on a GPU in a pack of the same size. If this machine has no
+such device or compiler, the next best is used, and a note says so. A note also tells if the type of machine differs.
 """
 
 import platform
@@ -91,7 +91,7 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Setting:
-    """The properties that recorded trainings must have in common for one pack to repeat them all exactly."""
+    """The properties that recorded trainings must share so that one pack can repeat all of them exactly."""
 
     shape: Shape
     device: str
@@ -223,7 +223,8 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """Returns the setting (shape, device, engine, width) in which this machine repeats a recorded training.
+    """Returns the setting in which this machine repeats a recorded training: shape (static parameters), device, engine,
+    width (pack size).
 
     Args:
         row, task: The training's row of `trainings`, and its task.

@@ -32,7 +32,7 @@ Verdict: TypeAlias = Literal["open", "sealed", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Visit(Record):
-    """A step at which continuations were trained.
+    """A step from which continuations were trained, and the share of them that ended like the training.
 
     Attributes:
         step: The step from which the continuations began.
@@ -46,7 +46,8 @@ class Visit(Record):
 
     @property
     def verdict(self) -> Verdict:
-        """`sealed` if the interval lies above 0.9, `open` if it lies below, else `undecided`."""
+        """`sealed` if the interval of the share of continuations that ended like the training lies above 0.9, `open` if
+        it lies below, else `undecided`."""
         assert self.rate.interval is not None
         _, low, high = self.rate.interval
         if low >= SEALED_AT:
@@ -56,7 +57,8 @@ class Visit(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sealing(Answer, Record):
-    """The step at which the fate of one training was sealed.
+    """The step at which the fate of one training was sealed: from there on it ends as it did with a chance of at least
+    0.9.
 
     Attributes:
         origin: The training.
@@ -77,26 +79,28 @@ class Sealing(Answer, Record):
 
     @property
     def sealed_at(self) -> int:
-        """The first step from which the fate was shown to be sealed; at the latest the training's end."""
+        """The first step at which continuations showed that the fate is sealed (a chance of at least 0.9); at the
+        latest the training's end."""
         return min((visit.step for visit in self.visits if visit.verdict == "sealed"), default=self.origin.n_steps)
 
     @property
     def open_at(self) -> int | None:
-        """The last step at which the fate was shown to be open; `None` if it was open at no visited step."""
+        """The last step at which continuations showed that the fate is open (a chance below 0.9); `None` if no visited
+        step showed it."""
         return max((visit.step for visit in self.visits if visit.verdict == "open"), default=None)
 
     @property
     def fate(self) -> str:
-        """The training's side of the outcome, in words: `solved` or `not solved`."""
+        """Whether the training itself ended with the outcome, in words, such as `solved` or `not solved`."""
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each visited step: the continuations that ended like the training."""
+        """Returns a table with a row for each visited step: how many continuations ended like the training."""
         rows = [(visit.step, *visit.rate.row, visit.verdict) for visit in self.visits]
         return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
 
     def print(self, console: Console) -> None:
-        """Prints each visited step with its verdict, and the step at which the fate was sealed."""
+        """Prints each visited step with its verdict, and the step at which the training's fate was sealed."""
         for line in (f"{self.origin}; continuations with {DRAWS[self.redraw]}", *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("from step", self.fate, "share (anytime interval)", "", box=None, header_style="bold")
@@ -124,7 +128,8 @@ def sealing(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Sealing:
-    """Finds the step at which the fate of one training of a sweep was sealed, as `OpenedSweep.sealing` describes.
+    """Finds the step at which the fate of a training was sealed (its outcome was nearly certain), as
+    `OpenedSweep.sealing` describes.
 
     Args:
         directory, name, say: As in `fork`.
@@ -163,7 +168,8 @@ def sealing(
 
 
 def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit, ...]:
-    """Visits the first step, then halves the range between a step that is not sealed and one that is.
+    """Visits the first step, then repeatedly halves the range between a step at which the training's fate is not sealed
+    (nearly certain) and one at which it is.
 
     Args:
         steps: The probes before the training's end; the end is sealed by definition.
@@ -182,7 +188,8 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Trains continuations from a step until an anytime-valid interval decides, or `most` of them are trained.
+    """Trains continuations from a step until an anytime-valid interval of the share that ends like the training lies on
+    one side of 0.9, or until `most` are trained.
 
     Args:
         count: Trains the continuations with these numbers, from 1, and returns how many share the training's fate.

@@ -21,10 +21,11 @@ _MOST_CELLS = 1_000_000
 
 
 def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
-    """Returns the attention maps of at most `most` trainings that the report shows in full, of all outcomes in turn.
+    """Returns the attention maps of at most `most` trainings that the report shows in full, taking the outcomes in
+    turn.
 
-    Trainings whose weights were not kept are repeated, those of one shape together. Trainings with which the maps would
-    have more than 1,000,000 cells are left out.
+    Trainings whose weights were not kept are repeated, those with equal static parameters together. Trainings with
+    which the maps would have more than 1,000,000 cells are left out.
 
     Raises:
         UserError: If the sweep's heads are not scored, its code is not trusted, or its code fails.

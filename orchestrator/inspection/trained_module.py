@@ -1,4 +1,5 @@
-"""Loads a recorded training as a module, with the weights of its end or of a step, and writes it for other libraries.
+"""Loads a recorded training as a module, with the weights at its end or at a step, and writes the module for other
+libraries.
 
 The other libraries are safetensors, Hugging Face's transformers and TransformerLens.
 """
@@ -83,7 +84,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Loads a state (tensors by name) into a module, in the state's dtypes. Tied parameters stay tied."""
+    """Loads a state (tensors by name) into a module, which gets the state's dtypes. Tied parameters stay tied."""
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
@@ -125,8 +126,8 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         A line of Python that loads the module.
 
     Raises:
-        UserError: As `trained_module`; or if an intervention clamps or scales heads at that step, the other library has
-            no such module, a library is not installed, or the folder cannot be written.
+        UserError: As `trained_module`; or if an intervention fixes (clamps) or scales heads at that step, the other
+            library has no such module, a library is not installed, or the folder cannot be written.
     """
     write, needs = _TARGETS[to]
     for module, extra in needs:

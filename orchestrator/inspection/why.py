@@ -35,15 +35,15 @@ class Why:
         sweep: The directory, as the user named it.
         row: The training's row of `trainings`.
         training: The training's parameters and seed.
-        difference: Empty, or in what the repeated training ends otherwise than recorded: the words are then of that
-            other ending.
+        difference: Empty, or how the end of the repeated training differs from the recorded one: the words are then
+            those of the repeated training.
         words: The words of the training's gradients at its end: the terms of which the gradients are sums.
-        saddle: The direction in which the loss curves down most; `None` unless a part is starved and the loss has
-            second derivatives.
+        saddle: The direction in which the loss curves down most; `None` unless the words of some part of the target are
+            small (the part is starved) and the loss has second derivatives.
         curve: The training's `eval_loss` at its probes, as (step, value).
-        predicted_escape: The step at which the training leaves its start, by the law of the start; `None` without a
-            law, infinite if it never leaves.
-        null: The parameters on which the loss does not depend, by declaration.
+        predicted_escape: The step at which the training leaves its start, by a formula for starts of this kind; `None`
+            without such a formula, infinite if it never leaves.
+        null: The parameters on which, as the workload declares, the loss does not depend.
     """
 
     sweep: str
@@ -134,7 +134,8 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """Computes the words (terms of the gradients) and the saddle in float64, whatever the training's dtype."""
+    """Computes, in float64 whatever the training's dtype, the words (terms of the gradients) and the saddle (the
+    direction in which the loss curves down most)."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)

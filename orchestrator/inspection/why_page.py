@@ -1,4 +1,5 @@
-"""The page about a stuck training: which words (terms of its gradients) vanish and why, the way out, the forecast.
+"""The page about a stuck training: which words (terms of its gradients) vanish and why, how it could leave, and its
+forecast.
 
 A part is a component of the target, such as its mean. A pull is a word that contains the target, a brake is a word that
 contains the prediction. A part is starved if its words are small.
@@ -19,8 +20,8 @@ _MOST_NAMES = 8
 
 
 def pages_of(report: SweepReport) -> list[WhyPage]:
-    """Returns the page about each stuck training that the report shows. Those whose weights were not kept are trained
-    again.
+    """Returns the page about each stuck training that the report shows. Trainings whose weights were not kept are
+    trained again.
 
     Raises:
         UserError: If the sweep's code is not trusted, or fails.
@@ -95,7 +96,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes how the training could leave each starved part, whose words are small: by which weight, how fast."""
+    """Describes how the training could leave each part of the target whose gradient terms are small (a starved part):
+    by which weight, and how fast."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -137,7 +139,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns in how many steps of plain gradient descent the words of one part change a weight by its own norm."""
+    """Returns the number of steps of plain gradient descent after which the gradient terms of one part of the target
+    have changed a weight by the weight's own norm."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -200,7 +203,8 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Returns a row for each word and, for each part, its pull, its brake and the share left of both."""
+    """Returns a row for each gradient term ("word"). For each part of the target it shows the pull (terms with the
+    target), the brake (terms with the prediction) and the share of both that does not cancel."""
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
@@ -218,7 +222,8 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns the pull and the brake of one word in a part, and the share of their sum that is left of both."""
+    """Returns, for one gradient term and one part of the target, the sizes of the pull (terms with the target) and the
+    brake (terms with the prediction), and the share of their sum that does not cancel."""
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)

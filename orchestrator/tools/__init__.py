@@ -1,1 +1,2 @@
-"""Commands besides sweeps: preparing corpora, scoring a user's attention matrices, the doctor, forecasts."""
+"""Commands other than running sweeps: preparing corpora, scoring a user's attention matrices, checking the
+installation, forecasts."""

@@ -1,4 +1,5 @@
-"""`attnsweep new-workload`: writes the example workload `look_back.py` under a name of the user's, to be changed."""
+"""`attnsweep new-workload`: writes the example workload `look_back.py` under a name that the user gives, as a file to
+change."""
 
 import importlib.util
 import keyword

@@ -42,7 +42,7 @@ def to_json(scores: MatrixScores, path: Path) -> str:
 
 
 def as_records(scores: MatrixScores) -> list[dict[str, object]]:
-    """Returns the scores as a record per head; `None` where a score is not defined."""
+    """Returns one record per head with its scores; `None` where a score is not defined."""
     return [
         {
             "head": head,

@@ -66,7 +66,7 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    """Returns whether each trial of a sweep gets a run of its own in MLflow; a sweep with very many trials has a table
+    """Returns whether each trial of a sweep gets its own run in MLflow. A sweep with very many trials gets a table
     instead."""
     return spec.trials <= MOST_RUNS
 
@@ -132,11 +132,10 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns for each trial, as metrics, the values of its objectives, and whether it meets the constraints; empty for
-    one objective alone.
+    """Returns as metrics, for each trial, the values of its objectives and whether it meets the constraints; empty for
+    a sweep with one objective and no constraint.
 
-    Empty for a sweep with one objective and no constraint, so that its runs have the same metrics as before there were
-    several objectives.
+    So runs of a sweep with one objective have the same metrics as in versions without several objectives.
     """
     if len(spec.objectives) == 1 and not spec.constraints:
         return {}

@@ -1,4 +1,5 @@
-"""Keeps stores of runs up to date with a ledger: logs complete trials, once or while the sweep runs."""
+"""Keeps stores of runs (MLflow, W&B, TensorBoard) up to date with a ledger: logs complete trials, once or while the
+sweep runs."""
 
 import logging
 import time
@@ -43,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of a synchronization: how many trials were logged, and how many the store already had."""
+    """The result of logging a sweep to a store: how many trials were logged, and how many the store already had."""
 
     n_logged: int
     n_present: int
 
 
 class Mirror:
-    """A sweep's ledger beside its runs in a store, such as MLflow. The runs are looked up once, when the object is
+    """A sweep's ledger and the sweep's runs in a store such as MLflow. The runs are looked up once, when the object is
     constructed.
 
     Every method may raise what the store's library raises.
@@ -82,8 +83,8 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns when each trial with retried trainings ended, by trial; `None` for a trial that is not complete
-        again."""
+        """Returns, for each trial with failed trainings that were trained again, when it ended; `None` while a training
+        of it is missing."""
         trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}
@@ -150,7 +151,7 @@ class Follower:
         self.state = State()
 
     def claim(self) -> None:
-        """Takes the lock for logging this sweep to this store. Raises TakenError if another process has it."""
+        """Takes the lock for logging this sweep to this store. Raises TakenError if another process has the lock."""
         if self._lock is None:
             self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
         self._lock.confirm()
@@ -161,10 +162,10 @@ class Follower:
             self._lock.close()
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Logs the trials that have become complete since the last call. Returns the seconds until the next call is
-        due.
+        """Logs the trials that have become complete since the last call. Returns the seconds after which it should be
+        called again.
 
-        It never fails: a failure is the state's `problem`, and the next call starts anew.
+        It never raises: a failure is stored as the state's `problem`, and the next call tries again.
 
         Args:
             is_over: Returns whether to stop between two trials.
@@ -176,7 +177,7 @@ class Follower:
             return self._retry_seconds
 
     def end(self, *, in_haste: bool) -> None:
-        """Logs the last trials and the summary at the end of a sweep's run, like `finish`, but never fails.
+        """Logs the last trials and the summary at the end of a sweep's run, as `finish` does, but never raises.
 
         Args:
             in_haste: Whether the process may be killed before it is done: the sweep's run is first marked as no longer
@@ -253,7 +254,7 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns what decides which trials must be logged: the spec and the retried trainings."""
+    """Returns what determines which trials must be logged: the spec, and the trainings that were trained again."""
     return directory.spec, directory.retried
 
 
@@ -325,7 +326,7 @@ def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
 
 
 def _may_have_ended(place: Place) -> bool:
-    """Returns whether no driver has recently reported work on a sweep. Only the ledger's lock could prove that no
-    driver works."""
+    """Returns whether a sweep's driver may have ended, because no driver has recently reported work on it. Only the
+    ledger's lock could prove that no driver works."""
     progress = PROGRESS.read_if_sound(place)
     return progress is None or not progress.is_running(datetime.now(UTC))

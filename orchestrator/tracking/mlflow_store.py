@@ -1,4 +1,4 @@
-"""MLflow as a store of runs, and the runs that it has of a sweep, looked up without creating anything."""
+"""MLflow as a store of runs, and the runs of a sweep in it. Looking them up creates nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,8 +82,8 @@ class Logged:
     """The MLflow runs that were found for a sweep.
 
     Attributes:
-        parents: The number of trainings that each parent run of the sweep records, by run id; `None` if it has not
-            ended yet.
+        parents: By the id of each parent run of the sweep, the number of trainings that it records; `None` if the run
+            has not ended yet.
         children: The runs of the sweep's trials.
     """
 

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases as stores of runs: a folder or group for each sweep, a run for each trial.
+"""TensorBoard and Weights & Biases as stores of runs. Each sweep has a folder or a group there, and each trial a run.
 
 TensorBoard: a run is one event file. It is renamed to its final name, which contains the number of trainings that it
 covers, once it is complete.

@@ -72,7 +72,7 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Handles one request in the driver's working directory and environment. Returns the reason if it failed, else
+    """Handles one request in the driver's working directory and environment. Returns why the request failed, or
     `None`."""
     os.environ.clear()
     os.environ.update(request["variables"])

@@ -1,5 +1,5 @@
-"""Processes that write to MLflow, on the driver's side: started ahead and kept for later requests, since MLflow takes
-seconds to import.
+"""The driver's side of the processes that write to MLflow. They are started ahead and kept for later requests, because
+importing MLflow takes seconds.
 
 Both sides write lines of JSON. The driver requests one piece of work at a time (`follow` or `report`), with the working
 directory and the environment variables that MLflow reads. `true` (in haste) or `false` ends `follow`. The process
@@ -48,14 +48,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The answer that a requested piece of work has ended, with the reason in one line if it failed, else `None`."""
+    """The answer that a requested piece of work has ended: with the reason, in one line, if the work failed, else with
+    `None`."""
 
     ended: str | None
 
 
 class LostError(Exception):
-    """Raised if the writing process has ended, or runs other code than the driver because the code changed during the
-    sweep."""
+    """Raised if the process that writes to MLflow has ended, or if it runs other code than the driver because the code
+    has changed since the driver started."""
 
 
 class WritingProcess:

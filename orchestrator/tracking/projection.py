@@ -1,4 +1,4 @@
-"""The projection of a running sweep to MLflow, on the driver's side: a separate process follows the ledger."""
+"""Copies a running sweep to MLflow, on the driver's side: a separate process reads the ledger and writes to MLflow."""
 
 import threading
 
@@ -22,8 +22,8 @@ answer."""
 
 
 class Projection:
-    """Has a separate process write the ledger's content to MLflow. Never blocks the sweep loop and never fails the
-    sweep.
+    """Has a separate process write the ledger's content to MLflow. It never blocks the sweep loop and never makes the
+    sweep fail.
 
     MLflow is slow Python code: in the driver's process it would hold the interpreter lock and slow the sweep loop. The
     driver only reports to the process that the run ends; the process reads everything else from the ledger.
@@ -55,7 +55,7 @@ class Projection:
 
     @property
     def lag(self) -> str:
-        """A text on how many completed trials MLflow does not have yet, and why; empty if it has all."""
+        """How many completed trials MLflow does not have yet, and why, in words; empty if it has all."""
         n_behind = self._n_completed - self._state.n_present - self._state.n_logged
         if n_behind <= 0:
             return ""
@@ -108,7 +108,7 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """Returns, after `close`, the shell command that shows the sweep in MLflow or, if MLflow is incomplete, what
+        """Returns, after `close`, a shell command that shows the sweep in MLflow. If MLflow is incomplete, returns what
         is missing there."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
@@ -129,8 +129,8 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for the process to end: for `timeout` seconds or, if that is `None`, as long as trials are still being
-        logged."""
+        """Waits for the process to end: for at most `timeout` seconds. If `timeout` is `None`, waits as long as trials
+        are still being logged."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)

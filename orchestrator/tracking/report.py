@@ -35,7 +35,7 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
     """Draws the report once for all its destinations (directory, MLflow). Returns in one line why a destination has no
-    report, or `None`.
+    report; `None` if all have it.
 
     Args:
         uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no

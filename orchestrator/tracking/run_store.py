@@ -57,8 +57,8 @@ class Runs(ABC):
         A run also counts as unfinished if replicates were added to its trial since, or failed trainings were repeated.
 
         Args:
-            retried: By trial of which a failed training was repeated, when its last training ended, in milliseconds
-                since the epoch; `None` while a training is missing.
+            retried: For each trial of which a failed training was repeated: when its last training ended, in
+                milliseconds since the epoch; `None` while a training is missing.
         """
         # The numbers of replicates at which trials were complete before replicates were added. Where a rule decides
         # about replicates, there are none, because a complete trial stays complete.
@@ -86,7 +86,7 @@ class Runs(ABC):
         """Marks the sweep as running in the store."""
 
     def interrupt(self) -> None:  # noqa: B027  # not every store can record it
-        """Marks the sweep in the store as not running, until the next `begin` or `finish`."""
+        """Marks the sweep in the store as not running. The next `begin` or `finish` changes this mark."""
 
     def finish(  # noqa: B027  # not every store can record it
         self, findings: SweepResults, ended: int | None, trials: str | None

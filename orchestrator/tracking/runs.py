@@ -162,7 +162,8 @@ class SweepRuns(Runs):
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report and figures to the parent run's artifacts, unless these are there already for the same rows.
+        """Adds the report and figures to the parent run's artifacts, unless a report for the same rows is already
+        there.
 
         Args:
             write: Writes the artifacts to a folder.
@@ -216,7 +217,8 @@ class SweepRuns(Runs):
 def search_runs(
     client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str, status: str | None = None
 ) -> "list[Run]":
-    """Returns all MLflow runs of a sweep of one kind, `sweep` or `trial`, and with the given status if there is one."""
+    """Returns all MLflow runs of a sweep that have the given kind (`sweep` or `trial`) and, if one is given, the given
+    status."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
     # A sweep's name with special characters is not part of the condition, because MLflow cannot escape quotes in a
     # condition.

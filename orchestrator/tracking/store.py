@@ -168,7 +168,8 @@ def _artifact_location(uri: str, name: str) -> str | None:
 
 
 def can_be_made(uri: str) -> bool:
-    """Returns whether the store could exist. A local database could not if a file is where one of its folders must be.
+    """Returns whether the store exists or could be created. A local database cannot be created where one of its folders
+    would have the path of a file.
 
     Such a database is refused before MLflow is imported, which takes seconds.
     """

@@ -1,4 +1,5 @@
-"""A saved view in MLflow: a table with the columns in which the trials of a sweep differ, and charts of the trials.
+"""A saved view in MLflow: a table whose columns are those in which the trials of a sweep differ, and charts of the
+trials.
 
 MLflow does not store in a saved view which runs are unfolded, and nests runs only if they are sorted by time. The view
 therefore sorts by kind: the runs of sweeps come first, and below them all their trials.

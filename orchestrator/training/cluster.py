@@ -42,7 +42,7 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
 ) -> Iterator[bool]:
-    """A context that connects to the Ray cluster at `address`; without an address, to a Ray that is started on this
+    """A context that is connected to the Ray cluster at `address`; without an address, to a Ray that is started on this
     machine.
 
     A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
@@ -112,8 +112,8 @@ def start_here(preloaded: Sequence[str]) -> bool:
 
 
 def _keep_token_elsewhere() -> None:
-    """Stores Ray's token in this process's environment, if Ray cannot store the token in the user's home: a service or
-    a container may have no home, or one that cannot be written."""
+    """Stores Ray's token in this process's environment if Ray cannot store it in the user's home folder: a service or a
+    container may have no home folder, or one that cannot be written."""
     if has_token():
         return
     home = Path.home() / ".ray"
@@ -139,8 +139,8 @@ def _initialize(address: str, **further: Any) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """A context that keeps the program's own SIGTERM handler. A starting Ray replaces it, in the main thread, by one
-    that exits."""
+    """A context that keeps the program's own SIGTERM handler. When Ray starts in the main thread, it would replace the
+    handler by one that exits."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -1,4 +1,5 @@
-"""A pool without Ray: one trainer in this process, for debuggers, notebooks and machines where Ray cannot start."""
+"""A pool of trainers without Ray: a single trainer in this process, for debuggers, notebooks and machines where Ray
+cannot start."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,8 +22,8 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack in this process, a slice of steps per call of `reports`, so that a stop waits for at most one
-    slice.
+    """Trains one pack in this process. Each call of `reports` trains one slice of steps, so that a stop waits for at
+    most one slice.
 
     Args:
         workload: The problem that the sweep trains.

@@ -1,4 +1,4 @@
-"""The contract between the sweep loop and the pool that trains its packs, and the messages between them.
+"""The interface between the sweep loop and the pool that trains its packs, and the messages that they exchange.
 
 The module imports neither torch nor ray.
 """
@@ -28,7 +28,7 @@ class RunContext:
         environment: The id of the environment that trains the run's trainings.
         files: Absolute paths on the driver's machine, and names of the bases that trainings start from.
         engine: The engine that takes the steps of the trainings.
-        curves_every: k: of each curve every k-th probe is kept, with the first and the last.
+        curves_every: k: of each curve the first, every k-th and the last probe (step of measurement) are kept.
     """
 
     sweep: str
@@ -46,7 +46,8 @@ class PackOrder:
         pack: The pack's name.
         tasks: The pack's trainings, one per lane.
         checkpoint: The pack's state; `None` for its start. Empty once a trainer has it.
-        waits: Whether the pack waits at each probe for the driver to say which trainings are pruned.
+        waits: Whether the pack waits at each probe (step of measurement) until the driver says which trainings are
+            pruned.
         as_in: On a GPU, the size of the pack with which the results must agree to the last bit; `None` for any.
         machine: The type of machine that should train the pack; `None` for any.
         environment: The id of the environment that the pack's rows name; `None` for the run's.
@@ -62,12 +63,12 @@ class PackOrder:
 
     @property
     def shape(self) -> "Shape":
-        """The shape that all trainings of the pack have."""
+        """The shape (static parameters) that all trainings of the pack have in common."""
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Returns the order without the pack's state, which may take gigabytes and is not needed once a trainer has
-        it."""
+        """Returns the order without the pack's state. The state may take gigabytes, and once a trainer has it, the
+        order needs it no more."""
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
@@ -94,7 +95,8 @@ Standing: TypeAlias = tuple[str, bool, float | None]
 
 @dataclass(frozen=True)
 class Probed:
-    """A trainer's report on a pack that waits at a probe until the driver says which trainings are pruned.
+    """A trainer's report on a pack that waits at a probe (a step at which trainings are measured) until the driver says
+    which trainings are pruned.
 
     Attributes:
         step: The step of the probe.
@@ -118,7 +120,8 @@ class Probed:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A trainer's report on a pack that it has stopped, with the pack's state unless it had barely begun."""
+    """A trainer's report on a pack whose training it has stopped, with the pack's state unless the pack had barely
+    begun."""
 
     checkpoint: bytes | None
 
@@ -134,7 +137,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trainer's report on a finished pack: rows, training steps over all lanes, seconds, and GPU memory."""
+    """A trainer's report on a finished pack: rows, training steps summed over its trainings, seconds, and GPU
+    memory."""
 
     rows: Rows
     lane_steps: int
@@ -144,8 +148,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A trainer's report on a pack that raised an error: a training is at fault, memory ran out, or the machine cannot
-    compile."""
+    """A trainer's report on a pack that raised an error: because of one of its trainings, because memory ran out, or
+    because the machine cannot compile."""
 
     error: str
     out_of_memory: bool
@@ -211,8 +215,8 @@ class Pool(Protocol):
 
     @property
     def idle(self) -> "Sequence[Hardware]":
-        """The hardware of the idle trainers. The first one gets the next pack, unless the pack's order names a
-        machine."""
+        """The hardware of the idle trainers. The first of these trainers gets the next pack, unless the pack's order
+        names a machine."""
 
     @property
     def machines(self) -> frozenset[str]:
@@ -232,7 +236,7 @@ class Pool(Protocol):
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Lets a pack continue that was reported as `Probed`, without the trainings at the given positions, which are
+        """Continues a pack that was reported as `Probed`, but ends its trainings at the given positions, which are
         pruned."""
 
     def reports(self, timeout: float) -> Reports:

@@ -1,4 +1,5 @@
-"""Distributes a sweep's trainers over the nodes of a cluster: pure functions of the nodes and of the user's wishes."""
+"""Distributes a sweep's trainers over the nodes of a cluster: pure functions of the nodes and of the numbers that the
+user wants."""
 
 import heapq
 import re
@@ -78,7 +79,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Allotment:
-    """The result of distributing trainers: those of each node, and those that fit on no node.
+    """The result of distributing trainers over nodes: the trainers of each node, and the trainers that fit on no node.
 
     Attributes:
         by_node: The shares of the node's trainers, by the node's id, for every node.
@@ -90,7 +91,7 @@ class Allotment:
 
 
 def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
-    """Returns the nodes with the resources that are left when other sweeps have taken what they claim.
+    """Returns the nodes, each with the resources that other sweeps do not claim.
 
     A node whose GPUs are all claimed does not count as a node without GPUs: a sweep on GPUs does not move to its cores.
 
@@ -152,8 +153,8 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of trainers of each node. Trainers that are up keep their node; others go where most places
-    are free."""
+    """Returns the number of trainers of each node. Trainers that are up keep their node; each new trainer goes to the
+    node with the most free places."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -262,7 +263,7 @@ class NodeRecord:
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
     def give_up(self, node_id: str, host: str, why: str) -> None:
-        """Uses a node no more, and tells the user why."""
+        """Stops using a node, and tells the user why."""
         if node_id not in self.refused:
             self.refused[node_id] = host, why
             self._notices.append(f"host {host} is not used: {why}")

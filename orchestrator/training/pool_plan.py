@@ -111,12 +111,12 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer is training, so that its report will come without the driver's doing."""
+        """Whether any trainer is training, so that a report will come even if the driver does nothing."""
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns the resources of the trainers by node: either of those that are up, or of those that are not up
-        yet."""
+        """Returns the resources that trainers occupy, by node: of the trainers that are up if `by_trainers_up`, else of
+        those that are not up yet."""
         shares: dict[str, list[TrainerShare]] = {}
         for trainer in self.trainers.values():
             if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
@@ -160,7 +160,7 @@ class PoolPlan:
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
     def _allotted(self, claims: Mapping[str, Amount]) -> dict[str | None, Counter[TrainerShare]]:
-        """Returns the trainers that each node should have; the key `None` has those that fit on no node yet."""
+        """Returns the trainers that each node should have. The trainers that fit on no node yet have the key `None`."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)

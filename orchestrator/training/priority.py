@@ -1,8 +1,8 @@
-"""Priority between the sweeps on a cluster: whose trainers hold its cores, and which sweeps come before this one.
+"""Priority between the sweeps on a cluster: which sweeps come before this one, and whose trainers occupy the cores.
 
-Each driver stores a note in Ray's control store: what its trainers hold, and what it claims. A note counts while Ray
-reports its driver as alive, so notes of killed drivers do no harm. A sweep takes the resources that sweeps of higher
-priority do not claim.
+Each driver stores a note in Ray's control store: what its trainers hold, and what it claims. A note counts only while
+Ray reports its driver as alive, so notes of killed drivers are ignored. A sweep takes the resources that sweeps of
+higher priority do not claim.
 """
 
 import os
@@ -99,8 +99,8 @@ class OtherSweeps:
         return [note for note in self._others if note.priority > self._priority and note.claimed]
 
     def look(self) -> None:
-        """Reads the notes of the other sweeps, if it is time. If the cluster does not answer, the earlier notes
-        stay."""
+        """Reads the notes of the other sweeps, unless the last reading was recent. If the cluster does not answer, the
+        earlier notes stay."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()

@@ -97,8 +97,8 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """The modules that Ray, if started here, imports in advance in one process per core; none unless every core
-        gets a trainer."""
+        """The modules that a Ray started here imports in advance, in one process per core; empty unless every core gets
+        a trainer."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 
@@ -205,7 +205,7 @@ def _device_here(device: Device) -> str:
 
 
 def _check_fits(resources: Resources) -> None:
-    """Raises an error for resources that Ray on this one machine can never have."""
+    """Raises an error if the run wants resources that a Ray on this machine alone can never have."""
     from attnsweep.orchestrator.training.cluster import usable_nodes
 
     nodes = usable_nodes() or []

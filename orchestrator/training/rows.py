@@ -1,4 +1,4 @@
-"""Converts a trained pack to rows of the ledger. A pack trains L trainings side by side, one in each lane."""
+"""Converts a trained pack (L trainings that were trained side by side, each in a lane) to rows of the ledger."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class PackContext:
 def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
-    """Returns the rows of a finished pack for all tables, to be added to the ledger or compared with a replay."""
+    """Returns the rows of a finished pack for all tables of the ledger, to be added to it or compared with a replay."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
@@ -54,7 +54,8 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns how each training of a pack has ended, or would end if it ended at the present probe."""
+    """Returns how each training of a pack has ended, or how it would end if it ended at the present probe (step of
+    measurement)."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -68,8 +69,8 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Collects the numbers that certificates (tests of the label "stuck") measured: arrays (L,) over trainings, by
-    metric name; NaN where a training has no such number."""
+    """Collects the numbers that certificates (tests of the label "stuck") measured: by metric name, an array with one
+    value per training, NaN where the training has no such number."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
     return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}
@@ -96,8 +97,8 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the `trainings` rows of a trained pack. `escapes` (L,) holds the predicted steps at which the trainings
-    leave their start, NaN where there is no prediction."""
+    """Returns the `trainings` rows of a trained pack. `escapes` holds, for each training, the step at which it is
+    predicted to leave its start, NaN without a prediction."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
@@ -151,11 +152,12 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """Returns the `curves` rows of a trained pack: one per training, probe and metric with a finite value.
+    """Returns the `curves` rows of a trained pack: one row for each training, probe (step of measurement) and metric
+    with a finite value.
 
     Args:
         workload, tasks, result: The pack.
-        scores: Arrays (L,) by metric name: values measured once, at the end of a training; NaN if not measured.
+        scores: By metric name, an array with one value per training, measured at its end; NaN if not measured.
     """
     schema = schemas_of(workload)["curves"]
     ids = pa.array([_training_id(workload, task) for task in tasks])
@@ -179,7 +181,8 @@ def curve_rows(
 
 
 def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
-    """Returns the `heads` rows of a trained pack: one per training, probe, layer and head; `None` without heads."""
+    """Returns the `heads` rows of a trained pack: one row for each training, probe (step of measurement), layer and
+    head; `None` without heads."""
     if not result.heads:
         return None
     tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
@@ -261,8 +264,8 @@ def _whole(step: float) -> int | None:
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns the corpus BLEU score `bleu_<set>`, (L,) over lanes, for each set of sentences that the trainings
-    translated; NaN where a training did not end normally."""
+    """Returns the corpus BLEU score `bleu_<set>` of each set of sentences that the trainings translated, as an array
+    with one value per training; NaN where a training did not end normally."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:

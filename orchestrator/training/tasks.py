@@ -46,8 +46,8 @@ class Task:
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """Returns the seed of a training, from 0 to 2^63 - 1, as a function of the sweep's seed and the training's place in
-    the sweep.
+    """Returns the seed of a training, from 0 to 2^63 - 1, which depends only on the sweep's seed and the training's
+    place in the sweep.
 
     Args:
         trial: The trial's number, or the configuration whose trials share seeds: see `seeded_by`.
@@ -63,8 +63,8 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """Returns what the seeds of a trial are derived from: its number or, in a grid over interventions, its other
-    parameters.
+    """Returns what the seeds of a trial are derived from: the trial's number or, in a grid over interventions, the
+    trial's parameters other than the intervention.
 
     So trials that differ only in the intervention have the same seeds, and can be compared in pairs. Other samplers may
     draw a configuration twice, so their seeds depend on the number.

@@ -54,7 +54,8 @@ _LOOKS_PER_SLICE = 8
 
 
 def slice_seconds(n_trainers: int) -> float:
-    """Returns how many seconds a trainer trains before it reports: more if many trainers report to one driver."""
+    """Returns how many seconds a trainer trains before it reports. The seconds grow with the number of trainers that
+    report to one driver."""
     return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
@@ -132,7 +133,7 @@ class Trainer:
 
     @training_settings()
     def proceed(self, pruned: Sequence[int] = ()) -> Report:
-        """Trains the pack's next slice. A pack that waits at probes stops at the next probe.
+        """Trains the pack's next slice. A pack that waits at probes (steps of measurement) stops at the next probe.
 
         Args:
             pruned: The positions of the trainings that end here, after a `Probed` report.
@@ -144,7 +145,8 @@ class Trainer:
         return self._reported(self._hand_back)
 
     def _reported(self, train: Callable[[], Report]) -> Report:
-        """Returns the report of a function that trains. An exception of a training becomes a `Raised` report."""
+        """Calls a function that trains, and returns its report. An exception of a training becomes a `Raised`
+        report."""
         try:
             return train()
         except STOPS:
@@ -186,8 +188,8 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether the pack is at a probe where it must wait for the driver. The probe before the first step
-        needs no answer."""
+        """Returns whether the pack is at a probe (a step of measurement) at which it must wait for the driver. It does
+        not wait at the probe before the first step."""
         return self._waits and pack.step > self._told_step
 
     @property
@@ -247,8 +249,8 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, memory)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
-        """Trains one slice: until the time of the slice is over or all trainings have ended, up to a probe at which the
-        pack waits, or until the trainer is asked to leave."""
+        """Trains one slice. It ends when its time is over, when all trainings have ended, at a probe at which the pack
+        waits, or when the trainer is asked to leave."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):

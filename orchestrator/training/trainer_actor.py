@@ -59,7 +59,7 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
 
 @dataclass(frozen=True)
 class Settled:
-    """A trainer's report on its place, its device, and the versions and code that it trains with.
+    """A trainer's report, after its start, on its place, its device, and the versions and code that it trains with.
 
     Attributes:
         node: Ray's id of the node.
@@ -78,7 +78,7 @@ class Settled:
     machine: str = ""
 
     def changes_from(self, driver: Environment) -> list[str]:
-        """Describes how the driver's environment differs from the trainer's, as a list in words."""
+        """Lists in words how the driver's environment (versions and code) differs from the trainer's."""
         code = {name: digest for name, digest in driver.code.items() if name in self.code}
         installed = Environment(versions=self.versions, code=self.code)
         return driver.model_copy(update={"code": code}).changes(installed)

@@ -145,7 +145,7 @@ def check_directory(place: Place) -> Finding:
 
 
 def _lets_strangers_in(address: str) -> bool:
-    """Returns whether the cluster answers a health check of a process without a token."""
+    """Returns whether the cluster answers the health check of a process that has no token."""
     if address.startswith("ray://"):
         return False
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}

@@ -75,7 +75,7 @@ def _with_slices(n_seen: int) -> int:
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """Trains a tiny pack. Returns the error, or an empty text if it succeeds.
+    """Trains a tiny pack (a batch of trainings). Returns the error, or an empty text if it succeeds.
 
     A GPU is selected by its index, and becomes the current device as in a trainer with one GPU.
     """

@@ -1,2 +1,2 @@
-"""`attnsweep forecast`: predicts which trainings of a sweep leave their plateau, and what the sweep costs, before it
-runs."""
+"""`attnsweep forecast`: predicts, before a sweep runs, which of its trainings leave their plateau, and what the sweep
+costs."""

@@ -1,4 +1,4 @@
-"""`attnsweep forecast`: when a sweep's trainings leave their start (escape times), and what the sweep costs.
+"""`attnsweep forecast`: predicts when a sweep's trainings leave their start (escape times), and what the sweep costs.
 
 A sweep is split into cases: sets of trainings that differ only in init_sigma and seed.
 """
@@ -54,8 +54,8 @@ class Case:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> tuple[list[Case], bool]:
-    """Returns the combinations of a sweep's choices that can be trained, each range at its middle, and whether the
-    sweep has interventions, which the cases are without.
+    """Returns the cases of a sweep: the combinations of its choices that can be trained, with each range at its middle.
+    Cases have no interventions; also returns whether the sweep has some.
 
     Raises:
         SpecError: If no combination can be trained.
@@ -114,7 +114,7 @@ class Forecast:
     Attributes:
         sweep: The sweep's name.
         escapes: Each forecast case with its escape times.
-        n_cases: The number of cases of the sweep; those above eight are not forecast.
+        n_cases: The number of cases of the sweep, of which at most eight are forecast.
         leaves_out_interventions: Whether the sweep has interventions, which the forecast cases are without.
         price: The cost of the sweep.
         engine: The engine that the price applies to.
@@ -160,11 +160,11 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep, and stores the price, which is compared with the cost of the run that follows.
+    """Forecasts a sweep. Stores the predicted price, with which the run that follows compares its cost.
 
     Args:
         code: The user's code that replaces the file that the spec names.
-        n_seeds: The number of seeds of the pilots, for each value of init_sigma.
+        n_seeds: The number of seeds of the pilots (short trial trainings), for each value of init_sigma.
         console: Prints a hint if compiled blocks would be faster but cannot be compiled.
         say: Called with a message when a part begins.
 
@@ -204,7 +204,7 @@ def forecast(
 
 
 def seeds_for(share: float) -> int:
-    """Returns the least number of trainings for which the 95% Wilson interval of this share is within ±0.02."""
+    """Returns the least number of trainings for which a share of `share` has a 95% Wilson interval within ±0.02."""
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Estimates the cost of a sweep from short trainings of its own packs on this machine (pilots)."""
+"""Estimates the cost of a sweep from short trial trainings ("pilots"), in the sweep's own packs on this machine."""
 
 import io
 import platform
@@ -69,7 +69,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The cost of the trainings of one shape, as pilot packs measured it.
+    """The cost of the trainings of one shape (equal static parameters), as measured with short trial packs ("pilots").
 
     Attributes:
         n_trainings: The expected number of the sweep's trainings with this shape.
@@ -86,7 +86,8 @@ class _Measured:
 
 
 def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: float = _SECONDS) -> Price:
-    """Estimates the cost of a sweep from pilot packs: two sizes of pack for each of the four most frequent shapes.
+    """Estimates the cost of a sweep from short trial packs ("pilots"): two sizes of pack for each of the four most
+    frequent shapes (sets of static parameters).
 
     Each pilot trains for some seconds, compilation excluded. Shapes that are not measured count as the average of those
     that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
@@ -131,7 +132,8 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
 
 
 def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
-    """Estimates the seconds of all trainings of one shape, divided into packs as one trainer would.
+    """Estimates the seconds that all trainings of one shape (equal static parameters) take, if one trainer divides them
+    into packs.
 
     Args:
         seconds: The seconds of a pack by pack size, for one or two sizes. Interpolation and extrapolation are linear.
@@ -178,7 +180,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains the longest pack that a pilot has time for. Returns its result, seconds by repetition, and steps."""
+    """Trains a pack with more and more steps, up to the most that a pilot (a short trial) has time for. Returns the
+    result of the longest, its seconds by repetition, and its steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.

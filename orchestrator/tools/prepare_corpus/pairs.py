@@ -92,7 +92,8 @@ def prepare_pairs(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """Assigns each of the N pairs to training, validation or test. Returns the parts (N,) and the pairs of each part.
+    """Assigns each of the N pairs of sentences to training, validation or test. Returns the part of each pair, and the
+    pairs of each part.
 
     The part of a pair depends on the source sentence and the seed alone, not on the other rows of the file.
     """

@@ -30,7 +30,7 @@ _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their 
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Columns of N texts as undecoded bytes.
+    """Columns of a file of text, N texts each, as bytes that are not decoded yet.
 
     Attributes:
         names: The names of the columns; empty for the lines of a plain text.

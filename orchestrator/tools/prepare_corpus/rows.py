@@ -1,4 +1,4 @@
-"""Decides which rows of a file can be used and which of them are held out, and writes what was prepared.
+"""Decides which rows of a file can be used and which are held out, and writes the prepared corpus.
 
 Axis: N row.
 """
@@ -102,7 +102,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsableRows:
-    """The N rows of a file that are kept, and how many rows were dropped.
+    """The N rows of a file that are kept, and the numbers of dropped rows.
 
     Attributes:
         texts, sentences: For each column the texts (N,), and the same texts split into words.
@@ -166,7 +166,8 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns for each of N sentences a pseudo-random number in 0..1 that only the sentence and the seed decide."""
+    """Returns for each of N sentences a pseudo-random number from 0 to 1 that depends only on the sentence and the
+    seed."""
     texts = (f"{seed} {text}".encode() for text in sentences.joined().to_pylist())
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
@@ -209,7 +210,7 @@ def sha256_of(file: Path) -> str:
 
 
 def rows_table(usable: UsableRows) -> Table:
-    """Makes a table for the screen: the number of rows of a file that were used, and why the others were dropped."""
+    """Makes a table for the screen: how many rows of a file were used, and why the other rows were dropped."""
     counts = usable.counts()
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("rows")
@@ -243,7 +244,7 @@ def _decoded(column: pa.LargeBinaryArray, is_utf8_N: NDArray[np.bool_]) -> pa.La
 
 
 def _is_repeated(sentences: list[Sentences], is_kept_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Returns a mask (N,) of the kept rows that have the same words as an earlier kept row."""
+    """Returns for each kept row whether an earlier kept row has the same words."""
     rows = list(zip(*(side.joined().to_pylist() for side in sentences), strict=True))
     is_repeated_N = np.zeros(len(is_kept_N), dtype=bool)
     seen = set()

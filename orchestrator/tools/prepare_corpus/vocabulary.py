@@ -39,11 +39,12 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of words of each sentence, (N,)."""
+        """The number of words of each sentence, an array (N,)."""
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Joins the words of each sentence with spaces, (N,). Sentences of the same words give equal texts."""
+        """Returns the words of each sentence joined with spaces, as an array (N,). Sentences with the same words give
+        equal texts."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
@@ -79,8 +80,8 @@ def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns the special tokens, then all words with at least `min_frequency` occurrences: the most frequent first,
-    and equally frequent ones by their bytes."""
+    """Returns the special tokens, then all words that occur at least `min_frequency` times: the most frequent first,
+    equally frequent ones in the order of their bytes."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
