@@ -22,7 +22,7 @@ from attnsweep.search_spaces.suggestion import (
     undrawn,
     values_of,
 )
-from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.sweep import Sampler, Sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
 
@@ -122,12 +122,8 @@ def _only_value(distribution: BaseDistribution) -> Scalar:
 
 def draws_of(sweep: Sweep) -> RandomDraws:
     """Returns the object that draws a sweep's trials by number, for samplers that do not learn from earlier trials."""
-    match sweep.sampler:
-        case "qmc":
-            return _QuasiRandomDraws(sweep)
-        case "grid":
-            return _GridDraws(sweep)
-    return RandomDraws(sweep)
+    kinds: dict[Sampler, type[RandomDraws]] = {"random": RandomDraws, "qmc": _QuasiRandomDraws, "grid": _GridDraws}
+    return kinds[sweep.sampler](sweep)
 
 
 class _QuasiRandomDraws(RandomDraws):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.update_rules import UPDATE_RULES
 
 PATTERNS = ("previous_token", "uniform", "none", "self", "next_token")
 """The patterns that the attention of a head can be clamped to.
@@ -159,7 +160,10 @@ def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
     interventions = interventions_of(text)
     if interventions and optimizer == "lbfgs":
         raise SpecError(
-            "intervention", given=f"{text} with optimizer=lbfgs", expected="sgd, adam or adamw", fix="change optimizer"
+            "intervention",
+            given=f"{text} with optimizer=lbfgs",
+            expected=f"one of {', '.join(UPDATE_RULES)}",
+            fix="change optimizer",
         )
     for intervention in interventions:
         last = max(intervention.steps.start + 1, intervention.steps.until or 0)

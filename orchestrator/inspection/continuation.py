@@ -42,6 +42,7 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams, generator_seed
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.forecast.prediction import predicted_escapes
+from attnsweep.workloads.update_rules import UPDATE_RULES
 from attnsweep.workloads.vocabulary import Outcome
 
 Change: TypeAlias = Literal["data", "noise", "kick"]
@@ -218,7 +219,7 @@ class Source:
             raise UserError(
                 "TRAINING_ID",
                 given=f"{self.origin.name}, trained with lbfgs, which searches along lines of one fixed loss",
-                expected="a training with a step-by-step optimizer: sgd, adam or adamw",
+                expected=f"a training with a step-by-step optimizer: {', '.join(UPDATE_RULES)}",
                 fix="run the sweep with another optimizer, such as adam",
             )
 

@@ -33,13 +33,14 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.vocabulary import AT_LEVEL
 
 WORKLOAD = CategoryPairs()
 N, M, LEARNING_RATE = 10, 20, 0.03
 LAMBDA_PLUS = fastest_rate(N, M)
 GROWTH_PLUS = math.log1p(LEARNING_RATE * LAMBDA_PLUS)
 """The growth per step of the faster unstable mode of the zero: ln(1 + learning rate * lambda)."""
-LEFT_BELOW = 0.99
+LEFT_BELOW = 1.0 - AT_LEVEL
 """The level below which a training has left the zero."""
 _PACK = 4096
 _WORTH_COMPILING = 256

@@ -21,6 +21,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.vocabulary import AT_LEVEL
 
 WORKLOAD = CategoryPairs()
 N, M = 10, 20
@@ -129,7 +130,7 @@ def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[Co
     mean = 1 - 1 / n
     left_zero = ended.evidence.steps[np.argmax(_level(ended) < 0.5 * (1 + mean), axis=1)]
     derived = np.log(1 / _PASSING_SIGMA) / (learning_rate * fastest_rate(n, m))
-    is_near = np.any(np.abs(_level(ended) - mean) < 0.01 * mean, axis=1)
+    is_near = np.any(np.abs(_level(ended) - mean) < AT_LEVEL * mean, axis=1)
     name = f"N = {n}, M = {m}"
     return [
         value_row(f"{name}: step at which the zero is left", float(np.median(left_zero)), f"{derived:.0f} (derived)"),

@@ -20,6 +20,7 @@ from attnsweep.reproduction.trained import one_thread, queried, swept, trained
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
 from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.vocabulary import AT_LEVEL
 
 WORKLOAD = CategoryPairs()
 N, M = 5, 8
@@ -106,7 +107,7 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
 def _is_held(seeds: range, values: dict[str, Value], sigma: float, growth: float) -> NDArray[np.bool_]:
     """Returns which trainings end stuck: with a loss within 1% of that at the zero of the gradient."""
     ends = {"init_sigma": sigma, "n_steps": round(4 / (sigma * growth)), "learning_rate": LEARNING_RATE}
-    return np.asarray(trained(WORKLOAD, seeds, values | ends).result.last("eval_loss") > 0.99)
+    return np.asarray(trained(WORKLOAD, seeds, values | ends).result.last("eval_loss") > 1.0 - AT_LEVEL)
 
 
 def _border_row(name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float64], derived: float) -> ComparedValue:

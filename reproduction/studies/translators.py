@@ -43,9 +43,8 @@ from attnsweep.workloads.translation import Translation
 from attnsweep.workloads.translation.head_scores import looked_at
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.translator import LAYERS
+from attnsweep.workloads.vocabulary import ROLES
 
-_COLOURS = {"positional": "#0072B2", "syntactic": "#D55E00", "rare_token": "#009E73"}
-"""The colour of each role, from Okabe & Ito 2008."""
 _FEWEST = 10
 """The least number of trainings with a role for which its rate is split by parameter."""
 
@@ -91,7 +90,7 @@ def _emergence_figure(emergences: Sequence[RoleEmergence]) -> Figure:
     panels = figure.subplots(1, len(LAYERS), sharey=True)
     for emergence in emergences:
         assert emergence.layer is not None
-        panel, colour = panels[emergence.layer], _COLOURS[emergence.role]
+        panel, colour = panels[emergence.layer], ROLES[emergence.role].colour
         # A logarithmic axis cannot show step 0, so values at step 0 are drawn at step 10.
         steps = [max(point.step, 10) for point in emergence.curve]
         shares = [point.share for point in emergence.curve]

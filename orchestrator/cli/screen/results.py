@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.workloads.vocabulary import ROLES
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison import SweepComparison
@@ -115,9 +116,7 @@ def _drawn_curve(page: "WhyPage") -> list[str]:
 
 
 _DECIDING_SCORES = (
-    "positional_share",
-    "syntactic_gain",
-    "rare_token",
+    *(role.score for role in ROLES.values() if role.score),
     "alignment",
     "previous_token",
     "induction",
