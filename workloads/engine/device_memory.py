@@ -1,7 +1,8 @@
-"""Predicts how many trainings fit the memory of a device from the peak memory of two small packs.
+"""Predicts how many trainings fit the memory of a device, from the peak memory of two small packs (trainings of one
+program).
 
-Sweeps on GPUs use the prediction from the second size of packs on. Tests replace CUDA's memory counters, so they run on
-CPUs. `benchmarks/gpu.py` compares predictions with the memory that larger packs take.
+Sweeps on GPUs use the prediction for all packs after those of the first size. Tests replace CUDA's memory counters, so
+they run on CPUs. `benchmarks/gpu.py` compares predictions with the memory that larger packs take.
 """
 
 from collections.abc import Callable
@@ -12,14 +13,15 @@ from typing import Protocol, Self
 import torch
 
 _SHARE = 0.9
-"""The share of the free memory that a pack may take: the allocator rounds tensors up and cannot use all gaps."""
+"""The share of the free memory that the trainings of one program may take: the allocator rounds sizes up and leaves
+gaps."""
 
 
 class DeviceMemory(Protocol):
-    """Counters of a device's memory: its peak use since a start, and what is free."""
+    """Counters of a device's memory: the peak use since a start, and the memory that is free."""
 
     def begin(self) -> None:
-        """Starts to measure the peak from the present use."""
+        """Starts to measure the peak, from the memory in use now."""
 
     def peak(self) -> int:
         """Returns the peak of allocated bytes since `begin`, minus the bytes that were allocated before."""
@@ -54,7 +56,7 @@ def memory_of(device: str) -> DeviceMemory | None:
 
 
 def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
-    """Calls `run`, and returns the peak of the bytes that were allocated meanwhile."""
+    """Calls `run`, and returns the peak of the bytes that were allocated during the call."""
     memory.begin()
     run()
     return memory.peak()
@@ -62,10 +64,10 @@ def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
 
 @dataclass(frozen=True)
 class PackMemory:
-    """How much memory one pack of a given size took.
+    """How much memory one pack (trainings of one program) took.
 
     Attributes:
-        width: The number of lanes that the pack computed.
+        width: The number of lanes (trainings, copies included) that the pack computed.
         peak: The peak of the bytes that it allocated.
         free: The bytes that were free before the pack was built.
     """
@@ -77,25 +79,26 @@ class PackMemory:
 
 @dataclass(frozen=True)
 class MemoryOfPacks:
-    """A linear model of the peak memory of packs of one shape: `fixed + per_lane * n_lanes` bytes."""
+    """A linear model of the peak memory of packs, that is, of `n_lanes` trainings in one program: `fixed + per_lane *
+    n_lanes` bytes."""
 
     fixed: float
     per_lane: float
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Fits the model to two packs, which this method trains for a few steps.
+        """Fits the model to the peaks of two packs (trainings of one program), which `train` trains for a few steps.
 
         Args:
-            train: Builds a pack of a given number of lanes, trains it through a probe, and releases it.
-            sizes: The numbers of lanes of the two packs, the smaller first.
+            train: Builds a pack of the given number of trainings, trains it past a measurement, and releases it.
+            sizes: The numbers of trainings in the two packs, the smaller first.
         """
         few, many = sizes
         return cls.of((few, peak_of(memory, partial(train, few))), (many, peak_of(memory, partial(train, many))))
 
     @classmethod
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
-        """Fits the model to two measured packs, given as (number of lanes, peak in bytes)."""
+        """Fits the model to two measured packs, each given as its number of trainings and its peak in bytes."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
         # The allocator hands out memory in large pieces, so both peaks may be nearly equal. The slope is set to at
         # least half of the mean bytes per lane, because a slope of nearly 0 would predict that packs of any size fit.
@@ -103,9 +106,9 @@ class MemoryOfPacks:
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 
     def peak(self, n_lanes: int) -> float:
-        """Predicts the peak memory, in bytes, of a pack of `n_lanes` lanes."""
+        """Predicts the peak memory, in bytes, of `n_lanes` trainings in one program."""
         return self.fixed + self.per_lane * n_lanes
 
     def most_lanes(self, free: int) -> int:
-        """Predicts the largest number of lanes whose pack fits into the given free bytes; at least 1."""
+        """Predicts how many trainings in one program fit into the given free bytes; at least 1."""
         return max(int((_SHARE * free - self.fixed) / self.per_lane), 1)

@@ -1,7 +1,8 @@
 """Replaces PyTorch functions within a loss: dropout, and functions that `vmap` does not support or computes wrongly.
 
-The masks of dropout are part of a step's batch. They are drawn from the training's streams by step and number of the
-call, so a mask depends neither on the pack nor on earlier draws. A batch without masks drops nothing. Axes: L lane.
+The masks of dropout are part of a step's batch. They are drawn from the training's random streams by step and number of
+the call, so a mask depends neither on the other trainings nor on earlier draws. A batch without masks drops nothing.
+Axes: L training.
 """
 
 import math
@@ -32,7 +33,7 @@ DROPOUT = "dropout masks"
 """The prefix of the masks' names in a batch: `<prefix>/<number of the call>`."""
 
 _VALUES = 2**16
-"""The number of values of one draw. Dropped shares are rounded to multiples of 1 / 65,536."""
+"""A draw has one of this many values. So the dropped share is rounded to a multiple of 1 / 65,536."""
 _SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 
@@ -50,7 +51,7 @@ class Site:
 
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
-    """Adds the dropout masks (L, ...) of the given calls to a step's batch (L, ...)."""
+    """Adds the dropout masks of the given calls to the batch of a step. In both, the first axis is the training."""
     drawn = {
         str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
         for number, site in enumerate(sites)
@@ -62,7 +63,7 @@ class Masks:
     """Provides the dropout masks for one evaluation of a loss, one mask per call of dropout.
 
     Attributes:
-        sites: The calls so far.
+        sites: The calls of dropout so far.
     """
 
     def __init__(self, masks: Mapping[str, Tensor]) -> None:
@@ -73,7 +74,7 @@ class Masks:
         """Returns the next call's mask (`True` keeps an entry) and its rate of dropout; `None` if nothing is dropped.
 
         Raises:
-            SpecError: If the calls differ from those of the loss's first evaluation.
+            SpecError: If the calls of dropout differ from those in the loss's first evaluation.
         """
         site = Site(shape, round(share * _VALUES))
         number = len(self.sites)
@@ -93,12 +94,14 @@ class Masks:
 
 
 def _dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Scales kept entries up in training, as PyTorch does. Source: Srivastava et al. 2014."""
+    """Applies a dropout mask, and scales the kept entries up in training, as PyTorch does. Source: Srivastava et al.
+    2014."""
     return x * (mask.to(x.dtype) * (1 / (1 - dropped) if dropped < 1 else 0.0))
 
 
 def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section 3."""
+    """Applies alpha dropout, which keeps mean and variance of SELU outputs. Source: Klambauer et al. 2017, section
+    3."""
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
     return scale * torch.where(mask, x, low) - scale * low * dropped
@@ -108,7 +111,8 @@ Rule = Callable[..., Tensor]
 
 
 def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
-    """Makes a dropout function with one draw per index of the first `n_axes` axes, which all other axes share."""
+    """Makes a dropout function that draws once per index of the first `n_axes` axes: entries that differ in other axes
+    share a draw."""
 
     def rule(
         masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
@@ -134,11 +138,12 @@ DROPOUT_RULES: dict[object, Rule] = {
     alpha_dropout: _rule(_alpha_dropped, lambda dim: dim, training=False),
     feature_alpha_dropout: _rule(_alpha_dropped, lambda _: 2, training=False),
 }
-"""The replacements of PyTorch's dropout functions. They take the `Masks` of an evaluation as further first argument."""
+"""For each of PyTorch's dropout functions, its replacement. It takes the `Masks` of an evaluation as additional first
+argument."""
 
 
 class EngineForms(TorchFunctionMode):
-    """A context in which the engine's own versions replace certain PyTorch functions.
+    """A context in which versions of the engine replace certain PyTorch functions, such as dropout.
 
     Args:
         masks: The dropout masks by the number of the call; empty to drop nothing.
@@ -166,7 +171,8 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a replacement with this context active again: PyTorch disables it during `__torch_function__`."""
+        """Runs a replacement with this context switched on again: PyTorch switches it off during
+        `__torch_function__`."""
         with self:
             return form(*args, **kwargs)
 
@@ -184,7 +190,8 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Stops the gradient of the padding row in all lanes. Under `vmap`, PyTorch 2.13 stops only that of the first."""
+    """Stops the gradient of the padding row in all trainings. Under `vmap`, PyTorch 2.13 stops only that of the first
+    training."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

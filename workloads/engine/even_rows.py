@@ -1,8 +1,9 @@
-"""Makes sums on a GPU add in the same order for every lane, whatever the lane's place in memory.
+"""Makes sums on a GPU add in the same order for every training, whatever the place of its numbers in memory.
 
 PyTorch's kernel for sums of many adjacent numbers reads four of them at a time, from addresses that are multiples of
-four numbers. It adds a row that begins between two such addresses in another order. Without this file, a lane whose 950
-losses begin at index 950 of a tensor would round their mean differently from a lane whose losses begin at index 1,900.
+four numbers. It adds a row that begins between two such addresses in another order. Without this file, a training whose
+950 losses begin at index 950 of a tensor would round their mean differently from a training whose losses begin at index
+1,900.
 """
 
 import math
@@ -17,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _ATEN = torch.ops.aten
 _AT_ONCE = 4
-"""The adjacent numbers that the kernel reads at a time."""
+"""PyTorch's kernel for sums reads this many adjacent numbers at a time."""
 _MOST_ONE_BY_ONE = 128
-"""The kernel reads the numbers of a sum one by one if there are no more than these."""
+"""PyTorch's kernel reads the numbers of a sum one by one if there are at most this many."""
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
@@ -28,7 +29,8 @@ def even_rows(device: torch.device) -> AbstractContextManager[object]:
 
 
 class EvenRows(TorchDispatchMode):
-    """A context that copies a sum's rows to start at multiples of four numbers, unless they all do already."""
+    """A context that copies the rows of a sum so that each starts at a multiple of four numbers, unless all do
+    already."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -76,7 +78,8 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Returns whether a sum adds many adjacent numbers, and some rows do not start at a multiple of four numbers."""
+    """Returns whether a sum is over many adjacent numbers and some of its rows do not start at a multiple of four
+    numbers."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]
@@ -87,7 +90,7 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies the numbers of each sum into its own row, (..., n), padded with zeros to a multiple of four numbers."""
+    """Copies the numbers of each sum into a row of its own, padded with zeros to a multiple of four numbers."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

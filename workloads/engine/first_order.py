@@ -1,7 +1,8 @@
-"""First-order optimizers for packs, with schedules and clipping per lane. Axes: L lane, always first; S step.
+"""First-order optimizers for packs (trainings of one program), with schedules and clipping for each training.
 
-An operation that no lane of a pack uses is skipped. If only some lanes use it, the others get a factor of exactly 1 or
-a term of exactly 0, so that the bits of a lane do not depend on its neighbours.
+An operation that no training of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
+term of exactly 0, so that the bits of a training do not depend on the other trainings. Axes: L training (lane), always
+first; S step.
 """
 
 import math
@@ -16,20 +17,22 @@ from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings,
 from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
 
 STEPS_AHEAD = 64
-"""The number of steps whose rates are computed together, before the first of them is taken."""
+"""Rates, such as learning rates, are computed for this many steps together, before the first of them is taken."""
 MOVES = "moves"
-"""The prefix of masks among the rates: (L, ...) bool by parameter, false for entries that a step does not change."""
+"""The prefix of masks among the rates: by parameter, with trainings as first axis, false for entries that a step does
+not change."""
 _CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
-    """Trains all lanes in lockstep: each step evaluates the loss and gradient once, then updates the parameters.
+    """Trains all trainings together: each step evaluates loss and gradient once, then updates the parameters.
 
     Attributes:
-        constants: The rates that are the same at all steps, (L, 1) by name, of hyperparameters that some lane uses. If
-            a lane freezes parameters, also the mask `moves/rows` (L, n), which changes between calls of `advance`.
-        usual: The names and values of constants that have their defaults in all lanes. Compiled programs contain these
-            values as literals, because reading them from memory costs time.
+        constants: The rates that are the same at all steps, by name, with one value per training, of hyperparameters
+            that some training uses. If a training freezes parameters, also the mask `moves/rows`, with one row per
+            training, which may change between calls of `advance`.
+        usual: The names and values of constants that have their defaults in all trainings. Compiled programs contain
+            these values as literals, because reading them from memory costs time.
     """
 
     def __init__(self, rule: UpdateRule, settings: Settings) -> None:
@@ -59,23 +62,25 @@ class FirstOrder(Optimizer):
         return until == stops[0]
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
-        """Computes the learning rates (L, 1) at a step, counted from 0, or (S, L, 1) at steps (S, 1, 1)."""
+        """Computes each training's learning rate, (L, 1), at a step counted from 0; for a tensor of steps (S, 1, 1),
+        (S, L, 1)."""
         rate = self.settings.column("learning_rate")
         if self._is_scheduled:
             return rate * schedule_factor(self.settings, step, falls=self._has_cosine)
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """Computes the update rule's corrections at the given steps, such as Adam's for bias, (S, L, 1) by name."""
+        """Computes the update rule's corrections, such as Adam's for bias, at the given steps: by name, (n_steps,
+        n_trainings, 1)."""
         by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
             name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]
         }
 
     def ahead(self, steps: range) -> list[State]:
-        """Computes the rates of every given step that change from step to step, (L, 1) by name.
+        """Computes, for each given step, the rates that change from step to step, by name with one value per training.
 
-        They are tensors that exist before the steps are taken. So all steps run the same operations on different
+        The rates are tensors that exist before the steps are taken. So all steps run the same operations on different
         tensors, and a captured step can be replayed with the rates of another step.
         """
         rates = [self.learning_rate(step) for step in steps]
@@ -86,9 +91,9 @@ class FirstOrder(Optimizer):
         ]
 
     def state_of(self, parameters: State) -> State:
-        """Returns the tensors that steps change in place besides `parameters` (L, ...), by name, without copying.
+        """Returns by name, without copying, the tensors other than `parameters` that steps change in place.
 
-        Running averages are called `<slot>/<parameter>`.
+        Running averages are called `<name of the average>/<parameter>`.
         """
         for slot in self._slots:
             for name, value in parameters.items():
@@ -112,11 +117,12 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The optimizer's part of a program's key: the names of all constants, and of those with the usual value."""
+        """What a program's key says of the optimizer: the names of all constants, and of those that have the usual
+        value."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
-        """Groups lanes with equal hyperparameters, because corrections are computed once per group."""
+        """Groups trainings with equal hyperparameters, because corrections are computed once per group."""
         names = self.rule.computed_from
         settings_of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
         kinds = list(dict.fromkeys(settings_of_lanes)) or [()]
@@ -147,7 +153,8 @@ class FirstOrder(Optimizer):
         return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Expands values per step and group of lanes to one value per step and lane, (S, L, 1)."""
+        """Expands values per step and group of trainings to one value per step and training, (n_steps, n_trainings,
+        1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills a tensor on the device, while a copy from the host would make the host wait for the
@@ -159,12 +166,13 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one step of L trainings, which updates `parameters` and `state` in place.
+    """Takes one step of several trainings, which updates `parameters` and `state` in place.
 
     Args:
-        parameters: The parameters (L, ...) by name at which the loss was evaluated.
+        parameters: The parameters by name at which the loss was evaluated, with trainings as first axis.
         state: The result of `FirstOrder.state_of`.
-        rates: `FirstOrder.constants` and the rates of the step (`ahead`). They are (L, 1), except the masks `MOVES`.
+        rates: `FirstOrder.constants` and the rates of the step (`ahead`). They have one value per training, except the
+            masks `MOVES`.
     """
     loss, gradients = evaluated
     masks, rates = under(MOVES, rates), {name: value for name, value in rates.items() if not is_mask(name)}
@@ -182,17 +190,18 @@ def take_step(
 
 
 def is_mask(name: str) -> bool:
-    """Returns whether a rate of this name is a mask of entries that move (`MOVES`)."""
+    """Returns whether a rate of this name is a mask of the entries that move (that are not frozen)."""
     return name.startswith(f"{MOVES}/")
 
 
 def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> Tensor:
-    """Computes the schedule's factor of `learning_rate`: (L, 1) at a step, or (S, L, 1) at steps (S, 1, 1).
+    """Computes the factor by which the schedule multiplies each training's `learning_rate`, at one step or at several.
 
-    The factor rises linearly over `warmup_steps`, and is then constant or falls to 0 as a cosine.
+    The factor rises linearly over `warmup_steps`, and is then constant or falls to 0 as a cosine. Its shape is (L, 1)
+    for one step and (S, L, 1) for steps (S, 1, 1), where L counts trainings and S steps.
 
     It is 1 / warmup_steps at step 0 and 1 from step warmup_steps - 1 on. The cosine is that of `CosineAnnealingLR` over
-    the remaining steps, and would reach 0 at step n_steps. `falls` says whether any lane has a cosine.
+    the remaining steps, and would reach 0 at step n_steps. `falls` says whether any training has a cosine.
     """
     warmup = settings.column("warmup_steps")
     rise = ((step + 1) / warmup.clamp(min=1)).clamp(max=1)
@@ -203,9 +212,9 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Scales the gradients of each lane down to a norm of at most `largest_norm` (L,); NaN means no limit.
+    """Scales the gradients of each training down to a norm of at most its `largest_norm`; NaN means no limit.
 
-    Computes what `torch.nn.utils.clip_grad_norm_` does, per lane: 1e-6 is added to the norm in the factor.
+    The formula is that of `torch.nn.utils.clip_grad_norm_`, which adds 1e-6 to the norm in the factor.
     """
     factor = (largest_norm / (norm_per_lane(gradients) + 1e-6)).clamp(max=1)
     factor = torch.where(largest_norm.isnan(), torch.ones_like(factor), factor)
@@ -213,7 +222,7 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """Computes the Euclidean norm (L,) of each lane over all tensors together."""
+    """Computes for each training the Euclidean norm over all its tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
     # `reduce` adds the tensors one by one. `sum` over the first axis of a stacked tensor would group its terms by the
     # number of lanes L, and so round differently.

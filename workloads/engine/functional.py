@@ -1,6 +1,7 @@
-"""Turns functions of a module into pure functions of tensors, which `vmap` maps over lanes, and takes their gradients.
+"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings, and takes their
+gradients.
 
-Axes: L lane, K lane evaluated.
+Axes: L training, K training evaluated.
 """
 
 from collections.abc import Callable, Hashable
@@ -74,7 +75,8 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Turns a function of one training into one of many: parameters, buffers, batch and results get a lane axis.
+    """Turns a function of one training into a function of many: parameters, buffers, batch and results get a first
+    axis.
 
     The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
     """
@@ -104,7 +106,8 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Wraps a function of a module as that module's forward pass, so that `functional_call` can evaluate it."""
+    """Makes a function of a module the forward pass of a new module, so that `functional_call` can evaluate the
+    function."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()
@@ -116,7 +119,7 @@ class _Objective(nn.Module, Generic[R]):
 
 
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    """Copies values (L,) by name to the host, in float64.
+    """Copies values by name, one number per training, to the CPU's memory, in float64.
 
     Raises:
         TypeError: If a value is not one real number per training.
@@ -128,10 +131,10 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Checks that `values` are one real number per training, (L,), and returns them.
+    """Checks that `values` are one real number per training, and returns them.
 
     Raises:
-        TypeError: If they are not.
+        TypeError: If `values` are anything else.
     """
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
@@ -143,17 +146,17 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a detached loss (K,) and its gradient (K, n) with respect to `rows` (K, n).
+    """Returns the loss of each training, detached, and its gradient with respect to the training's row of parameters.
 
     Raises:
-        TypeError: If the loss is not one real number per lane.
+        TypeError: If the loss is not one real number per training.
         SpecError: If PyTorch cannot compute the gradient.
     """
     return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
 
 
 def gradients_of(name: str, loss: Tensor, at: State) -> State:
-    """Returns the gradients, by name, of a loss () or (K,) with respect to the tensors in `at`.
+    """Returns by name the gradients of a loss, of one training or of each, with respect to the tensors in `at`.
 
     Raises:
         SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.

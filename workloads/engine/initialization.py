@@ -1,4 +1,5 @@
-"""Draws the initial parameters: N(0, init_sigma^2) per lane, or by the module's own initialization. Axes: L lane."""
+"""Draws the initial parameters: N(0, init_sigma^2) for each training, or as the module initializes itself. Axes: L
+training."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,11 +12,12 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class DrawnByEngine:
-    """Marks layers that the engine initializes, even in modules whose other layers initialize themselves."""
+    """Marks layers that the engine initializes even if the other layers of the module initialize themselves."""
 
 
 StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
-"""Draws a parameter (L, *shape) in float64, given name and shape; `None` keeps the values from `build`."""
+"""The signature of an initialization: from name and shape it draws a parameter in float64, with trainings as first
+axis; `None` keeps the values from `build`."""
 
 
 def draw_parameters(
@@ -25,23 +27,25 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all lanes, scaled by each lane's `init_sigma` if it has one.
+    """Draws the initial parameters of all trainings, scaled by each training's `init_sigma` if it has one.
 
-    Where `init_sigma` is a number, matrices (two axes or more) are drawn from the streams `init/<parameter name>`, and
-    vectors (biases, layer-norm gains) keep the values from `build`.
+    Where `init_sigma` is a number, matrices (two axes or more) are drawn from the random streams `init/<parameter
+    name>`, and vectors (biases, layer-norm gains) keep the values from `build`.
 
-    Lanes whose `init_sigma` is NaN keep the values from `build` if the module initializes itself, that is, if one of
-    its matrices is not 0. Otherwise, and in layers that are `DrawnByEngine`, they are initialized like PyTorch's
+    Trainings whose `init_sigma` is NaN keep the values from `build` if the module initializes itself, that is, if one
+    of its matrices is not 0. Otherwise, and in layers that are `DrawnByEngine`, they are initialized like PyTorch's
     layers, drawn from the same streams: embeddings from N(0, 1); other matrices, and biases of `nn.Linear`, uniformly
     from +-1/sqrt(fan_in).
 
     Args:
-        init_sigma: (L,) standard deviations, NaN for the module's own initialization.
-        built: The values (L, ...) by name from `build`; `None` if all modules were built with the values of `module`.
-        law: The initialization of lanes whose `init_sigma` is NaN, in place of the one described above.
+        init_sigma: A standard deviation per training, NaN for the module's own initialization.
+        built: The values by name from `build`, with trainings as first axis; `None` if all modules were built with the
+            values of `module`.
+        law: The initialization of trainings whose `init_sigma` is NaN, in place of the one described above.
 
     Returns:
-        Tensors (L, *shape) by parameter name. A tied parameter has its first name.
+        Tensors (n_trainings, *shape) by parameter name. A parameter with several names (tied) is returned under the
+            first.
     """
     owners = {
         name: module.get_submodule(name.rpartition(".")[0])
@@ -73,7 +77,8 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """Returns how lanes without `init_sigma` start: from the module's own values if it has any, or like PyTorch."""
+    """Returns how trainings without `init_sigma` start: from the module's own values if it has any, otherwise like
+    PyTorch's layers."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

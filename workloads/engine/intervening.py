@@ -1,9 +1,10 @@
 """Carries out the interventions of the trainings of a pack (trainings computed together) between two steps.
 
-Axes: L lane, n place in a row, H head.
+Axes: L training, n entry of a training's parameters, H head.
 
-A training step reads masks, clamps and logit factors from tensors with one row per training. Trainings with and without
-interventions can therefore share a program. Kinds of interventions that no training of a pack has are left out.
+A training step reads masks, fixed attention patterns (clamps) and factors of logits from tensors with one row per
+training. Trainings with and without interventions can therefore share a program. Kinds of interventions that no
+training of a pack has are left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,13 +39,13 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers for clamps and logit factors to the attention layers whose heads some training changes.
+    """Adds buffers to the attention layers whose heads some training clamps (fixes to a pattern) or scales.
 
     The modules of all trainings get the same buffers.
 
     Raises:
-        SpecError: If a model does not have the head, its layer cannot take the pattern, or no parameter has the name
-            that is to be frozen.
+        SpecError: If a model does not have the head, the head's layer cannot take the pattern, or no parameter has the
+            name that is to be frozen.
     """
     interventions = dict.fromkeys(
         intervention for training in trainings for intervention in interventions_of(training.parameters.intervention)
@@ -83,7 +84,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copies the buffers that clamp or scale heads from a state into a module."""
+    """Copies from a state into a module the buffers that clamp (fix) the attention of heads or scale their logits."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))
@@ -104,7 +105,8 @@ class Interventions:
         self.hold(state, lanes, 0)
 
     def next_after(self, step: int, until: int) -> int:
-        """Returns the first step after `step` at which an intervention begins, ends or adds a kick; at most `until`."""
+        """Returns the first step after `step` at which an intervention begins, ends or adds noise to the weights; at
+        most `until`."""
         return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
@@ -117,7 +119,8 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Sets the masks, clamps and logit factors of all lanes to their values at a step."""
+        """Sets the masks of frozen parameters, the fixed attention patterns and the logit factors of all trainings to
+        their values at a step."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
@@ -128,7 +131,8 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps."""
+        """Returns by name the buffers that fix or scale the attention of heads, with their values for each training at
+        the given steps."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers
@@ -152,7 +156,7 @@ class Interventions:
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """Returns the mask (L, n) that is true where a parameter value is not frozen at a step."""
+    """Returns a mask of the parameters, one row per training, that is true where the value is not frozen at a step."""
     frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
     moves = {}
     for name, value in state.parameters.items():
@@ -162,7 +166,8 @@ def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to one lane's parameters. `size` is the norm of the noise over the norm of the parameters."""
+    """Adds noise to the parameters of the training at position `lane`. `size` is the norm of the noise over that of the
+    parameters."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
@@ -177,12 +182,14 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the rows by a copy. Captured steps work on memory of their own; the new tensor makes them load it."""
+    """Replaces the tensor of parameters by a copy. Captured GPU steps work on a memory of their own; the new tensor
+    makes them load it."""
     state.rows = state.rows.clone()
 
 
 def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
-    """Returns the attention layers in which heads can be clamped and scaled, by name, numbered as in `heads`."""
+    """Returns by name the attention layers whose heads can be clamped (fixed to a pattern) and scaled, numbered as in
+    `heads`."""
     return {name: layer for name, layer in module.named_modules() if CLAMP in layer._buffers}
 
 

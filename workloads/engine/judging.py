@@ -1,4 +1,5 @@
-"""Applies a workload's `judge` and its conditions to measurements, and checks the results. Axes: L lane, P probe."""
+"""Applies a workload's `judge` and its conditions to measurements, and checks the results. Axes: L training, P probe
+(measured step)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,15 +12,15 @@ from attnsweep.workloads.errors import LabelError, did_you_mean
 from attnsweep.workloads.vocabulary import with_own
 
 _ROUNDING = 1e-5
-"""How far rounding may put a loss below 0, as a share of the largest reference level."""
+"""How far below 0 rounding may put a loss, as a share of the largest reference level (loss of a simple predictor)."""
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all probes with the workload's `judge`, and checks that the labels are declared.
+    """Labels all trainings at all measured steps with the workload's `judge`, and checks that the labels are declared.
 
     Raises:
         TypeError: If `judge` does not return `Verdicts`.
-        ValueError: If the verdicts are not of shape (L, P).
+        ValueError: If the verdicts are not of shape (n_trainings, n_probes).
         LabelError: If an outcome that `judge` could give, whether or not it does, is neither a shipped one nor declared
             by the workload.
     """
@@ -56,13 +57,15 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 def first_held(
     workload: Workload[P], parameters: P, evidence: Evidence, last_probe: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Returns for every event the index (L,) of the first probe at which its condition held; -1 if at none.
+    """Returns for every event and training the index of the first probe (measurement) at which the condition held; -1
+    if at none.
 
     Args:
-        last_probe: (L,) the last probe that every training reached; later probes are ignored.
+        last_probe: For each training the last probe that it reached; later probes are ignored.
 
     Raises:
-        ValueError: If an event's condition is a function that does not return an array of bool of shape (L, P).
+        ValueError: If an event's condition is a function that does not return an array of bool of shape (n_trainings,
+            n_probes).
         SpecError: If the condition is a text that is not a condition, or names a metric that is not measured.
     """
     expected = evidence.metrics["eval_loss"].shape
@@ -85,10 +88,10 @@ def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.b
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns for every training the `eval_loss` (L,) below which the training counts as diverged.
+    """Returns for each training the `eval_loss` below which the training counts as diverged.
 
     The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
-    training's reference levels (L,) is negative.
+    training's reference levels (losses of simple predictors) is negative.
     """
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)
     may_be_negative = workload.loss_may_be_negative | (known_NL.min(0) < 0)

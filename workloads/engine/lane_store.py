@@ -1,4 +1,5 @@
-"""Stores the trainings of a pack: lanes for those that have not ended, and the final parameters of the others.
+"""Stores the trainings of a pack (one program): the state of those that have not ended, the final parameters of the
+others.
 
 Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
 after them copies of the last one where the pack's width is fixed.
@@ -28,16 +29,18 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of a pack: the state of W lanes (`LaneState`), and what drawing batches and dropping trainings needs.
+    """The state of all trainings of a pack (one program), with what is needed to draw batches and to drop ended
+    trainings.
 
     Args:
         workload, trainings, device, start, width, redraw: The arguments of `Pack`.
 
     Attributes:
-        all: The L trainings.
-        position: (A,) the positions of the active trainings in the pack.
-        lanes: The W lanes.
-        interventions: Changes the lanes between steps where their trainings ask for it.
+        all: All trainings of the pack.
+        position: The positions in the pack of the trainings that have not ended.
+        lanes: The state of the trainings that have not ended, and of copies of the last one where the pack's width is
+            fixed.
+        interventions: Changes trainings between steps where their parameter `intervention` says so.
     """
 
     def __init__(
@@ -73,11 +76,11 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Selects the active trainings, (A, ...), from values (W, ...) by name."""
+        """Selects, from values by name of all computed lanes, those of the trainings that have not ended."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
-        """Returns the batch (W, ...) of a step, dropout masks included."""
+        """Returns the batch of a step, with trainings as first axis, dropout masks included."""
         # Batches are cached, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self.position
@@ -101,7 +104,8 @@ class LaneStore(LaneState, Generic[P]):
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """Finds the calls of dropout in the loss on batches of this shape, by evaluating the loss once per shape."""
+        """Finds the calls of dropout in the loss on batches of this shape. The loss is evaluated once per shape of
+        batches."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
@@ -111,10 +115,11 @@ class LaneStore(LaneState, Generic[P]):
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Drops all active trainings but those at the given positions in the pack.
+        """Drops all active trainings except those at the given positions in the pack.
 
         Returns:
-            The indices (W,) of the kept lanes among the previous lanes; `None` if all are kept, or none is left.
+            The indices of the kept lanes (computed trainings) among the previous ones; `None` if all are kept, or none
+                is left.
         """
         ended = np.flatnonzero(~np.isin(self.position, position))
         if not ended.size:
@@ -134,7 +139,8 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at positions (K,), final or as they are now."""
+        """Returns the parameters and buffers of the trainings at the given positions: the final ones, or the present
+        ones of active trainings."""
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
@@ -150,7 +156,7 @@ class LaneStore(LaneState, Generic[P]):
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads the state from a checkpoint, whose active trainings must be the same."""
+        """Loads the state from a checkpoint, in which the same trainings must be active."""
         self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
         self.rows = self._ended_rows[self._filled_up(self.position)]
         state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}
@@ -165,6 +171,6 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the active lanes (A,) up to the pack's fixed width (W,), if the pack has one."""
+        """Repeats the last of the given active trainings up to the pack's fixed number of lanes, if it has one."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

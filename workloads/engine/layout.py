@@ -1,12 +1,13 @@
-"""Stores the parameters of a pack as one row per lane, and renames, selects and converts tensors by name.
+"""Stores the parameters of several trainings as one row per training, and renames, selects and converts tensors by
+name.
 
-With one row per lane, an operation runs once for all parameters together instead of once per parameter.
+With one row per training, an operation runs once for all parameters together instead of once per parameter.
 
 In bfloat16 trainings, the loss and its gradient are computed in bfloat16. Parameters and running averages are stored in
-bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes use
-float32.
+bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes
+(measurements) use float32.
 
-Axes: L lane, n place in the row.
+Axes: L training, n entry of the row.
 """
 
 import math
@@ -20,16 +21,16 @@ from torch.nn.functional import pad
 from attnsweep.workloads.engine.optimizers import State
 
 _PLACES = 16
-"""Parameters start at multiples of this many entries of a row, and rows are padded to a multiple: kernels process a
-remainder beyond full vectors in another way, which rounds differently."""
+"""In the row of a training, each parameter starts at a multiple of this many entries, and the row's length is a
+multiple: kernels process a remainder beyond full vectors in another way, which rounds differently."""
 
 
 ROWS = "rows"
-"""The name under which optimizers get the parameters: one tensor with a row per lane."""
+"""The name under which optimizers get the parameters: one tensor with a row per training."""
 
 
 class Layout:
-    """The positions of all parameters in a lane's row, in which they lie one after the other."""
+    """The positions of all parameters in the row of a training, where they lie one after the other."""
 
     def __init__(self, parameters: State) -> None:
         self._shapes = {name: tuple(value.shape[1:]) for name, value in parameters.items()}
@@ -37,12 +38,13 @@ class Layout:
         self._room = [-(-size // _PLACES) * _PLACES for size in self._sizes.values()]
 
     def rows(self, parameters: State) -> Tensor:
-        """Copies parameters into rows (L, n), one per lane, with zeros in the gaps between parameters."""
+        """Copies parameters into one row per training, with zeros in the gaps between parameters."""
         flat = [parameters[name].reshape(len(parameters[name]), size) for name, size in self._sizes.items()]
         return torch.cat([pad(part, (0, room - part.shape[1])) for part, room in zip(flat, self._room, strict=True)], 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """Returns parameters (L, *shape) by name as views of rows (L, n), so that gradients flow back to the rows."""
+        """Returns parameters by name, with trainings as first axis, as views of their rows, so that gradients flow back
+        to the rows."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 
@@ -67,12 +69,13 @@ def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
 
 
 def selected(state: State, lanes: Tensor) -> State:
-    """Selects the lanes at positions (K,) int64 from tensors (L, ...) by name."""
+    """Selects the trainings at the given positions (int64) from tensors by name, whose first axis is the training."""
     return {name: value[lanes] for name, value in state.items()}
 
 
 def measurable(state: State) -> State:
-    """Converts bfloat16 tensors to float32 for probes and checkpoints, which is exact; keeps all others."""
+    """Converts bfloat16 tensors to float32, for measurements and checkpoints; keeps all others. The conversion is
+    exact."""
     return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
 
 

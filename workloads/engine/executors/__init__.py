@@ -1,1 +1,2 @@
-"""Executors take the steps of a pack: compiled blocks of lanes on a CPU, captured CUDA graphs on a GPU."""
+"""Executors carry out the training steps: of compiled blocks of trainings on a CPU, by captured CUDA graphs on a
+GPU."""

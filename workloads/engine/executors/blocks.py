@@ -1,6 +1,6 @@
-"""Trains a pack on a CPU in blocks of a fixed number of lanes, with one compiled program for a step of a block.
+"""Trains on a CPU in blocks of a fixed number of trainings (lanes), with one compiled program for the step of a block.
 
-Axes: A active lane of the pack, N block, W lane of a block (last), S step.
+Axes: A lane whose training has not ended, N block, W lane of a block (last), S step.
 """
 
 from collections.abc import Hashable, Sequence
@@ -30,20 +30,22 @@ from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 
 _WIDTH = 64
-"""The lanes of a block, if the data that a step reads then fit a core's second-level cache."""
+"""The number of trainings in a block, if the data that a step then reads fit a core's second-level cache."""
 _NARROW, _NARROWEST = 16, 8
-"""The lanes of a block otherwise. The smaller width is for steps that consist mostly of matrix products, which read
-every number often: with it, a matrix of 16 by 48 fits the first-level cache."""
+"""The numbers of trainings in a block if those of `_WIDTH` do not fit the cache. The smaller number is for steps that
+consist mostly of matrix products, which read every number often: with it, a matrix of 16 by 48 fits the first-level
+cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
-"""The number of steps that one block takes before the next block takes the same steps."""
+"""The number of steps that one block of trainings takes before the next block takes the same steps."""
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """Returns the graph that the block engine would compile for these trainings: of a step, or of loss and gradient.
+    """Returns the graph that the block engine would compile for the given trainings: of a step, or of loss and
+    gradient.
 
     Raises:
-        NoRuleError: If neither can be compiled. The message gives the reasons.
+        NoRuleError: If neither graph can be compiled. The message gives the reasons.
     """
     try:
         return step_graph(lanes, batch)
@@ -57,10 +59,11 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a compiled step takes its inputs: the width of blocks, the inputs that it updates, the shapes of batches.
+    """What a compiled step expects: the number of trainings in a block, the inputs that it updates, the shapes of
+    batches.
 
     Attributes:
-        width: W, the number of lanes of a block.
+        width: The number of trainings in a block.
         updated: The names of the inputs that the program updates.
         shapes: The key (`shapes_of`) of the batches for which the program is compiled.
     """
@@ -72,10 +75,10 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A step traced for blocks, which is ready to be compiled.
+    """A training step that has been traced for blocks of trainings and is ready to be compiled.
 
     Attributes:
-        examples: Example inputs for one block, with lanes as the last axis.
+        examples: Example inputs for one block, with trainings as the last axis.
     """
 
     step: StepGraph
@@ -84,7 +87,7 @@ class TracedStep:
 
     @classmethod
     def of(cls, lanes: LaneState, batch: Batch) -> Self:
-        """Traces the step of the given trainings, on one step's batch (L, ...).
+        """Traces the step of the given trainings, on the batch of one step.
 
         Raises:
             NoRuleError: If the step cannot be computed for a block.
@@ -97,7 +100,7 @@ class TracedStep:
 
 
 class BlockProgram:
-    """The `Executor` that runs the compiled step of one shape of trainings, block by block."""
+    """Runs a compiled step block by block, for trainings with equal static parameters. Implements `Executor`."""
 
     def __init__(self, blocking: Blocking, run: Step) -> None:
         self._blocking, self._run = blocking, run
@@ -127,7 +130,7 @@ class BlockProgram:
 
 
 class _Blocks:
-    """The inputs of a step, split into blocks of lanes."""
+    """The inputs of a step, split into blocks of trainings."""
 
     def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]
@@ -138,7 +141,8 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs (..., W) of one block that the program updates in place, or that never change."""
+        """Returns those inputs of one block that the program updates in place or that never change, with trainings as
+        the last axis."""
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
@@ -146,12 +150,13 @@ class _Blocks:
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """Joins the values (A, ...) of an input that has a lane axis from all blocks."""
+        """Joins the values of an input from all blocks, with trainings as the first axis."""
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs (..., W) that change from step to step, indexed by block, then step, then input."""
+        """Returns the inputs that change from step to step, indexed by block, then step, then input. Trainings are the
+        last axis."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -162,7 +167,7 @@ class _Blocks:
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the lane axis into blocks, and moves the lanes of a block to the last axis."""
+        """Splits the axis of trainings into blocks, and moves the trainings of a block to the last axis."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:

@@ -1,7 +1,7 @@
-"""Trains a pack by CUDA graphs: the kernels of several steps are captured once, then replayed without Python.
+"""Trains by CUDA graphs: the GPU operations of several steps are captured once, then replayed without Python.
 
-Captured kernels work at fixed memory addresses. So the lanes of a pack are kept in a `Bucket`, and graphs can be
-replayed after lanes have left. Tests replace CUDA's graphs, so they run on CPUs.
+Captured operations work at fixed memory addresses. So the trainings of a pack (lanes) are kept in a `Bucket`, and
+graphs can still be replayed after trainings have ended and left. Tests replace CUDA's graphs, so they run on CPUs.
 Axes: A lane of the pack, L lane of the bucket (the first A lanes are the pack's, the others unused copies), S step.
 """
 
@@ -34,10 +34,10 @@ from attnsweep.workloads.engine.optimizers import State
 
 
 class Bucket(LaneState):
-    """The state of up to L lanes at fixed memory addresses, as captured GPU steps need it.
+    """The state of up to `size` trainings at fixed memory addresses, which captured GPU steps need.
 
     Attributes:
-        size: L.
+        size: The number of trainings for which there is memory.
     """
 
     def __init__(self, lanes: LaneState) -> None:
@@ -54,11 +54,11 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Returns whether the rows (parameters) of these lanes are in the bucket's memory."""
+        """Returns whether the parameters of the given trainings are stored in the bucket's memory."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
-        """Copies the state of lanes (A, ...) into the bucket."""
+        """Copies the state of the given trainings into the bucket's memory."""
         self.rows[: len(lanes.rows)].copy_(lanes.rows)
         own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
         for memory, values in zip(own, others, strict=True):
@@ -66,7 +66,8 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Makes the lanes' rows and optimizer state views of the bucket's memory, so that steps copy nothing."""
+        """Makes parameters and optimizer state of the trainings views of the bucket's memory, so that steps copy
+        nothing."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
@@ -74,7 +75,8 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Makes the bucket of a pack, with the pack's original size, and moves the lanes (A, ...) into it."""
+    """Makes the bucket (state at fixed addresses) of a pack, with room for all its trainings at the start, and moves
+    the given ones into it."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -87,16 +89,18 @@ def bucket_of(lanes: LaneState) -> Bucket:
 
 
 def _state_of(lanes: LaneState) -> State:
-    """Returns the optimizer state that steps change, (L, ...) by name."""
+    """Returns by name the optimizer state that steps change, with trainings as first axis."""
     return lanes.stepping.state_of({ROWS: lanes.rows})
 
 
 Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., object]]
-"""Compiles a graph for inputs of the shapes of the examples. The program updates its inputs in place."""
+"""The signature of a compiler: it compiles a graph for inputs with the shapes of the examples, to a program that
+updates its inputs in place."""
 
 
 class VmappedStep:
-    """Takes steps of all lanes of a bucket with `vmap` and PyTorch's own kernels, directly in the bucket's memory."""
+    """Takes steps of all trainings of a bucket with `vmap` and PyTorch's own kernels, directly in the bucket's
+    memory."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
@@ -106,11 +110,11 @@ class VmappedStep:
         """Does nothing, because steps work directly in the bucket's memory."""
 
     def take(self, bucket: Bucket, read: State) -> None:
-        """Takes one step of all lanes.
+        """Takes one step of all trainings.
 
         Args:
-            read: The inputs that change from step to step, by the names of `step_graph`: rates (L, 1) and the batch
-                (L, ...).
+            read: The inputs that change from step to step, by the names of `step_graph`: rates and the batch, with
+                trainings as first axis.
         """
         leaf = bucket.rows.detach().requires_grad_()
         with even_rows(leaf.device):
@@ -125,21 +129,22 @@ class VmappedStep:
 
 
 class MergedPrograms:
-    """The compiled programs of one step, one for each number of lanes. Lanes are the last axis, like in CPU blocks."""
+    """The compiled programs of one step, one for each number of trainings. Trainings are the last axis, as in blocks on
+    a CPU."""
 
     def __init__(self, step: StepGraph, compiler: Compiler) -> None:
         self.step, self._compiler = step, compiler
         self._by_width: dict[int, Callable[..., object]] = {}
 
     def run(self, width: int, inputs: Sequence[Tensor]) -> None:
-        """Takes a step of `width` lanes. Compiles the program at the first step of this width."""
+        """Takes a step of `width` trainings. At the first step with this number, its program is compiled."""
         if width not in self._by_width:
             self._by_width[width] = self._compiler(over_block(self.step, inputs), inputs)
         self._by_width[width](*inputs)
 
 
 class MergedStep:
-    """Takes steps with one compiled program, on copies of the bucket's tensors with lanes as the last axis."""
+    """Takes steps with one compiled program, on copies of the bucket's tensors in which trainings are the last axis."""
 
     def __init__(self, programs: MergedPrograms) -> None:
         self._programs = programs
@@ -178,8 +183,8 @@ def _lanes_last(name: str, value: Tensor) -> Tensor:
 
 
 _STEPS_A_REPLAY = 16
-"""The number of steps in one graph. Launching a graph costs as much as some kernels, and copying the inputs of many
-steps takes as many kernels as copying those of one step."""
+"""The number of steps in one captured graph. Launching a graph costs as much as some kernels, and copying the inputs of
+many steps takes no more kernels than copying those of one step."""
 
 
 class Graph(Protocol):
@@ -205,10 +210,10 @@ class CudaGraph:
 
 
 class Graphs:
-    """The `Executors` that capture steps in CUDA graphs. They are passed as `Pack(programs=...)`.
+    """Makes executors that capture steps in CUDA graphs; `Pack(programs=...)` takes it.
 
     Args:
-        n_steps: The number of steps in one graph. If fewer are left before a probe, they are replayed one by one.
+        n_steps: The number of steps in one graph. If fewer are left before a measurement, they are replayed one by one.
         compiler: Compiles a step into one program, if all its operations have rules; `None` for PyTorch's own kernels.
     """
 
@@ -228,7 +233,8 @@ class Graphs:
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """Returns a step's compiled programs, shared by all packs of one shape; `None` to use PyTorch's own kernels."""
+        """Returns the compiled programs of a step, shared by all trainings with equal static parameters; `None` to use
+        PyTorch's own kernels."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
@@ -242,7 +248,8 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """Returns `None`: evaluations of a line search differ from each other, so no captured graph can be replayed."""
+        """Returns `None`: the evaluations of a line search differ from each other, so a captured graph could not be
+        replayed for them."""
 
 
 class GraphedStep:
@@ -280,7 +287,7 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes one or more of the steps, given the inputs (A, ...) of each. Returns how many steps were taken."""
+        """Takes one or more of the steps, given the inputs of each of them. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is taken without a CUDA graph, because it allocates memory of the optimizer and of
@@ -305,7 +312,8 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a graph of one step per input. Returns it with the memory (S, ...) from which it reads inputs."""
+        """Captures a graph of one step per element of `read`. Returns it with the memory from which the graph reads its
+        inputs, steps first."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

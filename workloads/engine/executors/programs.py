@@ -1,7 +1,7 @@
-"""The compiled programs of a workload, by shape: compiled on this machine, or sent by a process that has compiled them.
+"""The compiled programs of a workload, one per set of static parameters: compiled here, or sent by another process.
 
-A program is a library of machine code. So a process accepts programs only from the process that also sends it the
-workload's code.
+A program is a library of machine code, which could do anything. So a process accepts programs only from the process
+that also sends it the workload's code.
 """
 
 from collections.abc import Hashable
@@ -29,7 +29,7 @@ Reads = TypeVar("Reads", Blocking, Parts)
 
 @dataclass(frozen=True)
 class Compiled(Generic[Reads]):
-    """A compiled program, for trainings of one shape."""
+    """A compiled program, for trainings with equal static parameters."""
 
     reads: Reads
     library: Path | bytes
@@ -44,7 +44,8 @@ class Compiled(Generic[Reads]):
 
 @dataclass(frozen=True)
 class KnownPrograms:
-    """The compiled programs of steps and of gradients by shape; `None` for a shape that has none."""
+    """The compiled programs of steps and of gradients, by what decides which trainings share one; `None` where none can
+    be compiled."""
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
@@ -58,11 +59,11 @@ class KnownPrograms:
 
 
 class Programs:
-    """The `Executors` of the block engine: the compiled programs of one workload, by shape.
+    """Makes executors for blocks of trainings on a CPU, and keeps the compiled programs of one workload.
 
     Args:
-        known: Programs of the same workload, code and versions that need not be traced and compiled here. Further ones
-            are added to it.
+        known: Programs of the same workload, code and versions, which need not be compiled here. New ones are added to
+            it.
     """
 
     def __init__(self, known: KnownPrograms | None = None) -> None:
@@ -71,9 +72,10 @@ class Programs:
         self._gradients: dict[Hashable, GradientProgram | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> BlockProgram | None:
-        """Returns the program of a step for this shape; `None` if the step cannot be computed for a block.
+        """Returns the program for a step of the given trainings; `None` if the step cannot be computed for a block of
+        trainings.
 
-        It is compiled at the first call on this machine.
+        The program is compiled at the first call on this machine.
 
         Raises:
             NoCompilerError: If this machine cannot compile the program.
@@ -92,7 +94,8 @@ class Programs:
         return self._steps[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """Returns the program of loss and gradient for this shape; `None` if it cannot be computed for a block."""
+        """Returns the program for loss and gradient of the given trainings; `None` if they cannot be computed for a
+        block of trainings."""
         shape = (lanes.problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:
@@ -109,18 +112,18 @@ class Programs:
 
 
 Executors: TypeAlias = Programs | Graphs
-"""Objects that make and keep the executors of a workload, one per shape of trainings: `of` returns the executor of a
-shape, and `gradient_of` the program of loss and gradient for trainings without an executor. An executor takes the steps
-of trainings in place of the vmapped engine: `advance` trains all lanes up to a step, or until a batch has a shape for
-which the executor was not compiled."""
+"""Objects that make and keep the executors of a workload, one per set of static parameters. `of` returns an executor,
+which takes training steps in place of `vmap`: its `advance` trains all given trainings up to a step, or until a batch
+has a shape for which the executor was not compiled. `gradient_of` returns a program of loss and gradient, for trainings
+without an executor."""
 
 
 def executors_on(device: str, engine: str) -> Executors | None:
-    """Returns the executors that a trainer uses on this device; `None` if Python runs each step's operations.
+    """Returns the executors (compiled steps) that a trainer uses on this device; `None` if Python runs every operation.
 
     Args:
-        engine: `blocks` compiles steps on a CPU for blocks of lanes, `merged` steps on a GPU for whole packs; on the
-            other device both are `vmapped`.
+        engine: `blocks` compiles steps on a CPU for blocks of trainings, `merged` compiles steps on a GPU for all
+            trainings of a pack. Either means `vmapped` (without compiling) on the other device.
     """
     if device == "cuda":
         return Graphs(compiler=merged if engine == "merged" else None)
