@@ -1,15 +1,17 @@
-"""L-BFGS for packs: L independent problems with separate histories and line searches. Axes: L lane, n parameter.
+"""L-BFGS for packs (trainings of one program): each training has its own history and line search. Axes: L training
+(lane), n parameter.
 
-Every lane runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps, line_search_fn="strong_wolfe").step`:
-the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones `learning_rate` (PyTorch's default is 1);
-tolerances are PyTorch's; at most `n_steps * 5 // 4` evaluations are made. A step of the training is an iteration.
+Every training runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps,
+line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones
+`learning_rate` (PyTorch's default is 1); tolerances are PyTorch's; at most `n_steps * 5 // 4` evaluations are made. A
+step of a training is an iteration of L-BFGS.
 
-In one evaluation of the pack, every lane evaluates its loss once, at whatever stage of its line search it is. Lanes
-that have ended, or have reached the last of the given stops, are left out. So a lane may run a few probes ahead before
-it waits for the others.
+In one evaluation of the pack, every training evaluates its loss once, at whatever stage of its line search it is.
+Trainings that have ended, or have reached the last of the steps to stop at, are left out. So a training may run a few
+measurements ahead before it waits for the others.
 
-The lanes' decisions are masks on the device. Once per evaluation the host reads a few counts, because it must know how
-many lanes to evaluate. Packs with a fixed width evaluate all lanes, also those that have ended or wait.
+The trainings' decisions are masks on the device. Once per evaluation the CPU reads a few counts, because it must know
+how many trainings to evaluate. Packs with a fixed width evaluate all trainings, also those that have ended or wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,13 +32,13 @@ TOLERANCE_CHANGE = 1e-9
 
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
-    """The current state of L descents: points, losses, gradients and directions.
+    """The current state of the minimization by L-BFGS in each training: point, loss, gradient and direction.
 
     Attributes:
-        point, loss, gradient: The parameters (L, n), loss (L,) and gradient (L, n) at the current iterate.
-        direction: (L, n) the search direction of the current iteration, or of the last one between iterations.
-        steps: (L,) int64, the number of iterations done.
-        is_over: (L,) bool, true for lanes that a tolerance, a limit or a loss that is not finite has ended.
+        point, loss, gradient: The parameters, loss and gradient at the current iterate, one row per training.
+        direction: The search direction of the current iteration; between iterations, that of the last one.
+        steps: The number of iterations that each training has done, int64.
+        is_over: True for trainings that a tolerance, a limit or a loss that is not finite has ended.
     """
 
     point: Tensor
@@ -51,28 +53,30 @@ class _Iterates:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all lanes except those at positions (K,) int64."""
+        """Drops all trainings except those at the given positions (int64)."""
         for name, value in selected(self.state_dict(), lanes).items():
             setattr(self, name, value)
 
     def shown(self) -> State:
-        """Returns what a pack reads from the iterates, (L, ...) by name: point, loss and gradient norm."""
+        """Returns by name what a pack reads of the current iterates, with trainings as first axis: point, loss and
+        gradient norm."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
     def is_optimal(self) -> Tensor:
-        """Returns (L,) bool, true where no entry of the gradient exceeds `TOLERANCE_GRAD`."""
+        """Returns for each training whether no entry of its gradient exceeds `TOLERANCE_GRAD`."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
 
 
 class Lbfgs(Optimizer):
-    """The L-BFGS optimizer with strong-Wolfe line searches, for L lanes.
+    """The L-BFGS optimizer with strong-Wolfe line searches, for many trainings at once.
 
     The loss must be the same function at every evaluation, so it is always evaluated on the batch of step 0. Momentum,
     weight decay, schedules and clipping are not used.
 
     Attributes:
-        n_evaluations: (L,) int64, the function evaluations of all iterations done, also of those beyond the last stop.
+        n_evaluations: For each training, the evaluations of all iterations done, also of those beyond the step that a
+            pack has asked for.
 
     Source: Nocedal & Wright 2006, algorithm 7.5; `torch.optim.LBFGS`.
     """
@@ -81,7 +85,7 @@ class Lbfgs(Optimizer):
     _search: LineSearches
     _pairs: CurvaturePairs
     _n_waiting: int
-    """An upper bound of the number of lanes that are between two line searches and wait for a later stop."""
+    """An upper bound of the number of trainings that are between two line searches and wait for the others."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -183,10 +187,11 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Counts the lanes that are behind the next stop, and the lanes whose line search waits for an evaluation.
+        """Counts the trainings that have not reached the next step to stop at, and those whose line search needs an
+        evaluation.
 
-        Also stores what lanes will show the pack at a stop that they have just reached. `ended` (L,) bool marks the
-        lanes whose iteration has just ended.
+        Also stores, for trainings that have just reached a step to stop at, the state that the pack will read there.
+        `ended` marks the trainings whose iteration has just ended.
         """
         now = self._now
         behind = ~now.is_over & (now.steps < stops[0])
@@ -204,7 +209,8 @@ class Lbfgs(Optimizer):
         return n_behind, n_searching
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
-        """Returns losses (L,) and gradients (L, n), at trial points for lanes that search, else at the iterates."""
+        """Returns each training's loss and gradient: at its trial point if its line search is under way, else at its
+        current iterate."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
         if self.keeps_width or n_searching == trial.shape[0]:
@@ -219,7 +225,7 @@ class Lbfgs(Optimizer):
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
 
     def _begin_iterations(self, until: int) -> None:
-        """Starts a line search in each lane that is between iterations and has not reached step `until`."""
+        """Starts a line search in each training that is between iterations and has not reached step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
         now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
@@ -234,7 +240,8 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves lanes (L,) bool whose line search has ended to the point found. Ends lanes that meet a tolerance."""
+        """Moves the marked trainings, whose line search has ended, to the point that it found. Ends those that meet a
+        tolerance."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
@@ -249,7 +256,8 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Writes the state that lanes had at step `stop`, also of lanes that have gone further, into `parameters`."""
+        """Writes into `parameters` the weights that every training had at step `stop`, also if the training has gone
+        further."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)
@@ -262,12 +270,12 @@ class Lbfgs(Optimizer):
 
 
 def flattened(state: State) -> Tensor:
-    """Concatenates all tensors of a lane into one row, (L, n)."""
+    """Concatenates all tensors of a training into one row, for all trainings."""
     return torch.cat([value.flatten(1) for value in state.values()], dim=1)
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits rows (K, n) into tensors (K, ...), with the names and shapes of the tensors `like`."""
+    """Splits rows, one per training, into tensors with the names and shapes of `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # The parts are made contiguous, because PyTorch may use another kernel for a strided view than for the tensor of a

@@ -1,9 +1,9 @@
-"""Strong-Wolfe line searches for packs, one per lane, at independent stages. Axes: L lane, n parameter.
+"""Strong-Wolfe line searches of many trainings at once, each at its own stage. Axes: L lane (training), n parameter.
 
-Every evaluation of the pack gives every search one function value: one lane may look for a bracket while another zooms
-and a third begins a new search. The decisions, comparisons with NaN included, are those of PyTorch's
-`torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; cubic
-interpolation: their equation 3.59; the rule against slow progress: minFunc's).
+Every evaluation gives every search one function value: one training may look for a bracket (an interval that contains a
+suitable step size) while another zooms into its bracket and a third begins a new search. The decisions, comparisons
+with NaN included, are those of PyTorch's `torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006,
+algorithms 3.5 and 3.6; cubic interpolation: their equation 3.59; the rule against slow progress: minFunc's).
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ CURVATURE = 0.9
 
 
 class Points(NamedTuple):
-    """For each lane one point on its search line: step size, loss, slope and gradient.
+    """For each training one point on its search line: step size, loss, slope and gradient.
 
     Attributes:
-        at: (L,) the step sizes, from the start along the direction.
+        at: The step sizes (L,), from the start of the search along the direction.
         loss, slope, gradient: The loss (L,), its slope along the line (L,) and its gradient (L, n) at the points.
     """
 
@@ -34,15 +34,16 @@ class Points(NamedTuple):
 
 
 class LineSearches:
-    """The line searches of L lanes along their directions.
+    """The line searches of many trainings, each along its own direction.
 
-    The two ends of a search are the last two trial points while it brackets, and the bracket while it zooms.
+    A search first looks for a bracket (an interval that contains a suitable step size), then zooms into it. It stores
+    two points: first the last two trial points, later the ends of the bracket.
 
     Attributes:
-        step_size: (L,) the step size at which a search needs its next evaluation.
-        is_open: (L,) bool, whether the search needs a further evaluation.
-        n_evaluations: (L,) int64, the evaluations of the current search.
-        direction_size: (L,) the largest absolute component of the direction.
+        step_size: For each search the step size at which it needs its next evaluation.
+        is_open: For each search whether it needs a further evaluation.
+        n_evaluations: For each training the number of evaluations of its current search.
+        direction_size: For each search the largest absolute component of the direction.
     """
 
     def __init__(self, gradient: Tensor, tolerance_change: float) -> None:
@@ -56,17 +57,17 @@ class LineSearches:
         self._is_zooming = self._was_slow = no
         self._start = self._first = self._second = Points(zeros, zeros, zeros, gradient)
         self._low = no
-        """(L,) bool, true where the second end has the lower loss."""
+        """For each search, true where the second of its two stored points has the lower loss."""
 
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
-        """Starts a line search in some of the lanes.
+        """Starts a line search in some of the trainings.
 
         Args:
-            start: The points at step size 0. In lanes whose search is under way, this and the following arguments must
-                be the same as when that search began.
-            most_interpolations: (L,) int64, the largest number of trials after the first.
+            start: The points at step size 0. For trainings whose search is under way, this and the following arguments
+                must be the same as when that search began.
+            most_interpolations: For each search the largest number of trials after the first, int64.
         """
         self._start, self.direction_size = start, direction_size
         self._most_evaluations = most_interpolations + 1
@@ -78,7 +79,8 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches with loss and gradient at `step_size`. Returns which have ended, (L,) bool."""
+        """Continues open searches with the loss and gradient at `step_size`. Returns for each training whether its
+        search has ended."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
@@ -89,11 +91,11 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """Returns the better end of each search's bracket, which is the result once the search has ended."""
+        """Returns for each search the better one of its two stored points: the result, once the search has ended."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:
-        """Returns the state of all searches, (L, ...) by name, without copying."""
+        """Returns the state of all searches by name, with trainings as first axis, without copying."""
         state: State = {}
         for name, value in vars(self).items():
             if isinstance(value, Points):
@@ -103,7 +105,7 @@ class LineSearches:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the state of the searches by the given one, by reference."""
+        """Replaces the state of the searches by the given tensors, without copying them."""
         for name, value in vars(self).items():
             if isinstance(value, Points):
                 setattr(self, name, Points(**under(name, state)))
@@ -111,11 +113,12 @@ class LineSearches:
                 setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all lanes except those at positions (K,) int64."""
+        """Drops all trainings except those at the given positions (int64)."""
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Updates the lanes that still look for a bracket. Returns (L,) bool, true where both Wolfe conditions hold."""
+        """Updates the searches that still look for a bracket. Returns for each training whether both Wolfe conditions
+        hold."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -131,7 +134,8 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """Updates the lanes that shrink their bracket. Returns (L,) bool, true where both Wolfe conditions hold."""
+        """Updates the searches that shrink their bracket. Returns for each training whether both Wolfe conditions
+        hold."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
@@ -145,7 +149,8 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Chooses the next trial of lanes that shrink their bracket, and ends searches whose bracket is too small."""
+        """Chooses the next trial of searches that shrink their bracket, and ends searches whose bracket is too
+        small."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small
@@ -158,18 +163,18 @@ class LineSearches:
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
     def _rises(self, trial: Points) -> Tensor:
-        """Returns (L,) bool, true where the Armijo condition (sufficient decrease) fails."""
+        """Returns for each training whether the Armijo condition (sufficient decrease of the loss) fails."""
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """Returns (L,) bool, true where the strong Wolfe condition on the curvature holds."""
+        """Returns for each training whether the strong Wolfe condition on the curvature holds."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
 def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
-    """Returns the minima (L,) of the cubics through two points with their slopes, clipped to bounds (L,).
+    """Returns for each search the minimum of the cubic through two points with their slopes, clipped to bounds.
 
-    Where the cubic has no minimum, the result is the middle of the bounds.
+    Where the cubic has no minimum, the result is the middle of the two bounds.
 
     Source: Nocedal & Wright 2006, equation 3.59.
     """

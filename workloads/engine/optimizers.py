@@ -1,4 +1,5 @@
-"""The contract of a pack's optimizer, which trains all lanes independently up to a step. Axes: L lane, K lane kept."""
+"""The contract of a pack's optimizer, which trains all trainings (lanes) of one program, independently of each other.
+Axes: L lane, K lane kept."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,27 +13,27 @@ from torch import Tensor
 from attnsweep.workloads.update_rules import Hyperparameters
 
 State = dict[str, Tensor]
-"""Tensors (L, ...) by parameter name."""
+"""Tensors by parameter name, with trainings as first axis."""
 _NUMBERS = [field.name for field in fields(Hyperparameters) if field.type in (int, float, float | None)]
 
 
 class Evaluate(Protocol):
-    """The signature of functions that compute a pack's training loss and gradient."""
+    """The signature of functions that compute the training loss and gradient of many trainings."""
 
     def __call__(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Returns loss (K,) and gradients (K, ...) by name at `parameters` (K, ...), on the batch of `step`.
+        """Returns for each training its loss and, by name, its gradients at `parameters`, on the batch of `step`.
 
         Args:
-            lanes: (K,) int64, the positions of the lanes to evaluate; all by default.
+            lanes: The positions (int64) of the trainings to evaluate; all by default.
         """
 
 
 class Settings:
-    """The hyperparameters of L lanes, as `Hyperparameters` declares them.
+    """The hyperparameters of many trainings, as `Hyperparameters` declares them.
 
     Attributes:
-        values: Arrays (L,) float64 by name, in the host's memory: all numbers, NaN where null; and `cosine_from`, the
-            step from which the learning rate falls, infinite where it is constant.
+        values: Arrays (n_trainings,) float64 by name, in the CPU's memory: all hyperparameters that are numbers, NaN
+            where null; and `cosine_from`, the step from which the learning rate falls, infinite where it is constant.
     """
 
     def __init__(
@@ -49,19 +50,19 @@ class Settings:
 
     @classmethod
     def plain(cls, learning_rate: Tensor, n_steps: int) -> Self:
-        """Makes settings with the given learning rates (L,), and the defaults of all other hyperparameters."""
+        """Makes settings with a given learning rate per training, and the defaults of all other hyperparameters."""
         lanes = [Hyperparameters(learning_rate=rate) for rate in learning_rate.tolist()]
         return cls(lanes, n_steps, learning_rate.dtype, learning_rate.device)
 
     def column(self, name: str) -> Tensor:
-        """Returns the values (L, 1) of a numeric hyperparameter on the device."""
+        """Returns the values of a numeric hyperparameter on the device, (n_trainings, 1)."""
         if name not in self._columns:
             # `_columns` is a cache, because every copy to the device makes the host wait for the device.
             self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
         return self._columns[name]
 
     def select(self, lanes: Tensor) -> Self:
-        """Selects the settings of the lanes at positions (K,) int64."""
+        """Selects the settings of the trainings at the given positions (int64)."""
         selected, positions = copy(self), lanes.cpu()
         selected.values = {name: values[positions] for name, values in self.values.items()}
         selected._columns = {name: values[lanes] for name, values in self._columns.items()}
@@ -73,16 +74,16 @@ def _number(value: float | None) -> float:
 
 
 class Optimizer(ABC):
-    """The optimizer of all lanes of a pack together.
+    """The optimizer of all trainings (lanes) of a pack together.
 
     Implementers: the updates of a lane must depend on that lane's values alone, to the last bit where kernels allow it.
     An optimizer decides how often a step evaluates the loss, and at which points.
 
     Attributes:
-        settings: The settings of the lanes that have not been dropped by `select`.
-        steps: (L,) int64, the updates taken; constant once a lane has ended.
-        is_finite: (L,) bool, false from the first step whose loss was not finite; `steps` is then that step.
-        keeps_width: Whether the loss is evaluated for all lanes, also for those whose values are not needed.
+        settings: The settings of the trainings that `select` has not dropped.
+        steps: For each training the number of updates taken, which is constant once the training has ended.
+        is_finite: For each training, false from the first step whose loss was not finite; `steps` is then that step.
+        keeps_width: Whether the loss is evaluated for all trainings, also for those whose values are not needed.
     """
 
     keeps_width = False
@@ -94,49 +95,50 @@ class Optimizer(ABC):
 
     @property
     def is_running(self) -> Tensor:
-        """Returns (L,) bool, false for lanes that have ended because of a non-finite loss or a tolerance."""
+        """Returns for each training whether it still runs: false if a non-finite loss or a tolerance has ended it."""
         return self.is_finite
 
     @abstractmethod
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains all running lanes up to step `stops[0]`. Returns whether all have reached it.
+        """Trains all running trainings up to step `stops[0]`. Returns whether all have reached it.
 
         Args:
-            parameters: Updated in place. Once step `stops[0]` is reached, they and `steps`, `is_finite` and
+            parameters: Updated in place. Once all have reached `stops[0]`, the parameters, `steps`, `is_finite` and
                 `is_running` are those of that step; before, they are undefined.
-            stops: The step to reach, and the next few steps that later calls will request. A lane that reaches
-                `stops[0]` early need not wait for the others: it may go on to the last of them.
-            most_evaluations: The number of evaluations after which to return even if the step is not reached.
+            stops: The step to reach, and the next few steps that later calls will request. A training that reaches
+                `stops[0]` early need not wait for the others: it may go on up to `stops[-1]`.
+            most_evaluations: The number of evaluations after which to return even if `stops[0]` is not reached.
         """
 
     def batch_step(self, step: int) -> int:
-        """Returns the step from whose batch the loss at `step` is computed."""
+        """Returns the step whose batch is used to compute the loss at `step`."""
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """Returns `train_loss` (L,) and `train_grad_norm` (L,) at the present step; empty if they were not computed.
+        """Returns `train_loss` and `train_grad_norm` of each training at the present step; empty if they were not
+        computed.
 
-        They are values on the batch of `batch_step`.
+        Both are computed on the batch of `batch_step`.
         """
         return {}
 
     def observe(self, loss: Tensor) -> None:
-        """Ends the lanes whose loss (L,) at the present step is not finite."""
+        """Ends the trainings whose `loss` at the present step is not finite."""
         self.is_finite.logical_and_(torch.isfinite(loss))
 
     def state_dict(self) -> Mapping[str, Tensor]:
         """Returns by name all state that steps change. May be called between any two calls of `advance`.
 
-        It is not a copy: the next `advance` changes it in place.
+        The result is not a copy: the next `advance` changes it in place.
         """
         return {"steps": self.steps, "is_finite": self.is_finite}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Loads the state of an optimizer with equal settings, by reference."""
+        """Replaces the state by that of an optimizer with equal settings, without copying it."""
         self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all lanes except those at positions (K,) int64."""
+        """Drops all trainings except those at the given positions (int64)."""
         self.settings = self.settings.select(lanes)
         self.steps = self.steps[lanes]
         self.is_finite = self.is_finite[lanes]

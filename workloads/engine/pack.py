@@ -1,7 +1,7 @@
 """Packs: many trainings of one workload, trained by one batched program.
 
-Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe. In packs with a fixed width,
-tensors (A, ...) have W lanes: the active ones, and copies of the last one behind them (`width`).
+Axes: L lane (all trainings of the pack), A active lane (trainings that have not ended), P probe (measured step). In
+packs with a fixed width, tensors (A, ...) have W lanes: the active ones, followed by copies of the last one (`width`).
 """
 
 import time
@@ -32,29 +32,29 @@ from attnsweep.workloads.engine.probing import Objective, Probing
 from attnsweep.workloads.engine.result import PackResult, Record
 
 _PROBES_AHEAD = 2
-"""How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS, 64 lanes need 121 evaluations if all
-wait at every probe, 82 with one probe ahead, 73 with two; the slowest lane alone needs 62. A lane that turns out to be
-solved has made the steps ahead in vain."""
+"""How many probes (measurements) a training may run ahead of the slowest one. For 50 steps of L-BFGS, 64 trainings need
+121 evaluations if all wait at every probe, 82 with one probe ahead, 73 with two; the slowest training alone needs 62.
+If a training that has run ahead turns out to be solved, the steps ahead were in vain."""
 
 
 class Pack(Generic[P]):
     """Trains trainings with equal static parameters together. The results are as if each trained alone.
 
-    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
-    holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
-    workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it. An ended lane is
-    measured at the next probe and then leaves the batch, so it costs nothing more.
+    A training ends at its last step, at the first probe (measurement) that finds it solved (`stop_when_solved`) or
+    where a condition holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a
+    negative loss if the workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it.
+    An ended training is measured at the next probe and then leaves the batch, so it costs nothing more.
 
     Args:
-        extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
-            which end at the workload's probes only.
-        programs: The executors of the block engine or the graph engine; `None` for the vmapped engine.
-        start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
-            floating-point type: for example the final state of other trainings.
-        width: The fixed number W of lanes that are computed until all trainings have ended; `None` to compute the
-            active ones only.
-        prune_at: (L,) the step of the probe at which a training is to be pruned, where already known; `None` elsewhere.
-        redraw: The rule by which the copies of `continued` draw other random numbers.
+        extra_probe_steps: Steps at which to measure besides the workload's probes. They change no bit of the trainings,
+            which end only at the workload's own probes.
+        programs: The executors that compile or capture training steps; `None` to train with `vmap` alone.
+        start: Parameters and buffers by name, with trainings as first axis, that replace those that the workload draws,
+            in any floating-point type: for example the final state of other trainings.
+        width: The fixed number of lanes (trainings, copies included) that are computed until all trainings have ended;
+            `None` to compute only trainings that have not ended.
+        prune_at: For each training the step of the probe at which it is to be pruned, if already known; else `None`.
+        redraw: The rule by which the copies that `continued` makes draw other random numbers.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores a pack from its checkpoint. On the same kind of device its results stay the same to the last bit.
+        """Restores a pack from its checkpoint. On the same kind of device its results are those of a pack without
+        interruption, to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint belongs to other trainings.
@@ -120,10 +121,11 @@ class Pack(Generic[P]):
         """Makes a pack of copies of one training that continue from its checkpoint, one copy per seed of `redraw`.
 
         Args:
-            workload, training, device, extra_probe_steps, programs, width: The arguments of the checkpoint's pack,
-                which must have had this training alone.
+            workload, training, device, extra_probe_steps, programs, width: The arguments of the pack that wrote the
+                checkpoint, which must have had only this training.
             checkpoint: The checkpoint, taken at the step from which on `redraw` draws anew.
-            redraw: The rule by which the copies differ. A copy with the training's own seed ends like the training.
+            redraw: The rule by which the copies differ. A copy with the training's own seed ends like the training
+                itself.
         """
         copies = [training] * len(redraw.seeds)
         pack = cls(workload, copies, device, extra_probe_steps, programs, width=width, redraw=redraw)
@@ -132,7 +134,8 @@ class Pack(Generic[P]):
 
     @property
     def parameters(self) -> State:
-        """The parameters (A, ...) of the active trainings by name. Writing into these tensors changes the trainings."""
+        """The parameters by name of the trainings that have not ended, which are the first axis. Writing into these
+        tensors changes the trainings."""
         return self._store.active(self._store.parameters)
 
     @property
@@ -146,7 +149,7 @@ class Pack(Generic[P]):
 
     @property
     def step(self) -> int:
-        """The step of the last probe, which all active trainings have reached."""
+        """The step of the last probe (measurement), which all active trainings have reached."""
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
@@ -159,9 +162,11 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, or until all trainings end.
+        """Trains until all trainings have ended, or for at most `n_evaluations` evaluations of the loss and `n_probes`
+        probes.
 
-        An evaluation is a step, except for optimizers with line searches. By default probes are not limited.
+        An evaluation is a step, except for optimizers with line searches. By default the number of probes
+        (measurements) is not limited.
 
         Returns:
             Whether all trainings have ended.
@@ -185,22 +190,24 @@ class Pack(Generic[P]):
         return True
 
     def train_to_end(self, at_once: int = 1_000) -> PackResult:
-        """Trains until all trainings have ended, by calls of `advance` with `at_once` evaluations."""
+        """Trains until all trainings have ended, by calls of `advance` for `at_once` evaluations each."""
         while not self.advance(at_once):
             pass
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions. May be called only at a probe, before further steps."""
+        """Ends the trainings at these positions in the pack. May be called only at a probe (measurement), before
+        further steps."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far; those of trainings that have not ended go up to the last probe."""
+        """Returns the measurements so far. For trainings that have not ended they go up to the last probe."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at positions (K,), final or as they are now."""
+        """Returns the parameters and buffers of the trainings at the given positions: the final ones, or the present
+        ones of active trainings."""
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
@@ -231,7 +238,8 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe, but for at most `most_evaluations`. Returns whether it reached the probe."""
+        """Trains up to the next probe (measurement), but stops after `most_evaluations` of the loss. Returns whether
+        the probe was reached."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
@@ -254,7 +262,7 @@ class Pack(Generic[P]):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> BlockProgram | GraphedStep | None:
-        """Returns the compiled program for the next step; `None` if the step is computed with `vmap`."""
+        """Returns the compiled program for the next step; `None` if the step is to be computed with `vmap`."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -262,7 +270,8 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the program of the first step, unless it is already compiled or the shape has no program.
+        """Compiles the program of the first step, unless it is compiled already or cannot be compiled for these
+        trainings.
 
         Raises:
             NoCompilerError: If this machine has no compiler that works.
@@ -273,7 +282,7 @@ class Pack(Generic[P]):
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """Computes the first loss and gradient, and returns how many values that computes per training."""
+        """Computes the first loss and gradient, and returns how many values the computation has per training."""
         # The divisor is at least 2, because the engine computes a single lane twice, side by side.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
@@ -281,7 +290,7 @@ class Pack(Generic[P]):
         """Returns the graph that the block engine would compile for this pack: of a step, or of loss and gradient.
 
         Raises:
-            NoRuleError: If the block engine can compile neither. The message says why.
+            NoRuleError: If the block engine can compile neither graph. The message says why.
         """
         store = self._store
         if store.lanes.is_rounded:
@@ -297,7 +306,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the step of the next probe, and those of later probes up to which single lanes may run ahead."""
+        """Returns the step of the next probe (measurement), and those of later probes up to which single trainings may
+        run ahead."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -314,7 +324,7 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _drop_ended(self) -> None:
-        """Drops the lanes of trainings that ended at the last probe."""
+        """Drops the trainings that ended at the last probe (measurement)."""
         position, shared, records = self._store.position, self._shared, self._record
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
         ended = ~is_running | records.is_pruned(position, self._probe_steps[self._next_probe])

@@ -1,7 +1,8 @@
-"""Compares the engine's first step of every training with plain PyTorch's step of that training alone.
+"""Compares the first step of every training in the engine with the step that plain PyTorch takes for that training
+alone.
 
 The engine calls one module for all trainings of a pack, with different weights in every call. So anything else that a
-loss reads, or stores for the next call, would belong to another training, and be lost when a training is resumed.
+loss reads, or stores for the next call, could belong to another training, and would be lost when a training is resumed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,21 +26,22 @@ from attnsweep.workloads.engine.probing import examined
 from attnsweep.workloads.errors import SpecError
 
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
-"""The relative differences by which rounding may change a loss or gradient. A module may round to bfloat16 inside."""
+"""The largest accepted relative differences of a loss and of a gradient by rounding. They are large, because a module
+may round to bfloat16 inside."""
 _TOLERANCE_AGAIN = 1e-6
-"""The relative difference by which a loss may change when the same module computes it again."""
+"""The largest accepted relative difference of a loss that the same module computes a second time."""
 _ROUNDINGS = 1e4
-"""A further tolerance, in roundings of the loss, because the terms of a gradient may cancel."""
+"""A further accepted difference, in units of the loss's rounding error, because the terms of a gradient may cancel."""
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], device: str = "cpu") -> None:
     """Refuses trainings whose first loss and gradient in the engine differ from those of plain PyTorch.
 
     Args:
-        trainings: A few trainings of one shape, as different from each other as possible.
+        trainings: A few trainings with equal static parameters, otherwise as different from each other as possible.
 
     Raises:
-        SpecError: If a loss or a gradient differs, or if computing one changes weights, buffers, the batch, or the
+        SpecError: If a loss or a gradient differs, or if computing it changes weights, buffers, the batch, or the
             result of the next call.
     """
     lanes = Lanes(trainings, torch.device(device))
@@ -63,7 +65,7 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
 
 
 def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
-    """Describes in a sentence which PyTorch functions of a loss the engine replaces by versions of its own."""
+    """Describes in a sentence which PyTorch functions in a loss the engine replaces by its own versions."""
     lanes = Lanes([training], torch.device("cpu"))
     weights, buffers, template = starting_state(workload, lanes)
     batch = workload.batches(lanes, range(1))[0]
@@ -83,7 +85,8 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients of this training alone, and compares them with those from the engine's pack."""
+        """Computes loss and gradients of this training alone, and compares them with the given ones, which the engine
+        computed."""
         # The module is built right before its use, so that everything which `build` stores outside the module belongs
         # to this training.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
@@ -104,7 +107,8 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Computes another training's loss in this training's module, and compares it with that training's own loss."""
+        """Computes another training's loss in this training's module, and compares it with the loss in the other
+        training's module."""
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
@@ -116,7 +120,8 @@ class _Alone:
             )
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the loss with PyTorch's own functions, except for dropout, which must drop the engine's entries."""
+        """Computes the loss with PyTorch's own functions, except for dropout, which must drop the same entries as in
+        the engine."""
         masks = under(DROPOUT, batch)
         data = {name: batch[name] for name in batch if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(masks, has_padding=False) if masks else nullcontext():
@@ -148,7 +153,7 @@ class _Alone:
 
 
 def _own_buffers(module: nn.Module) -> None:
-    """Replaces the module's buffers by copies, in case the user's `build` gave several modules the same tensors."""
+    """Replaces the module's buffers by copies, in case the user's `build` gave the same tensors to several modules."""
     copies: dict[int, Tensor] = {}
     for owner in module.modules():
         for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
@@ -170,7 +175,7 @@ def _copy(values: Mapping[str, Tensor], lane: int | None = None) -> State:
 
 
 def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
-    """Returns the name of the first tensor that is new or has changed; empty if there is none."""
+    """Returns the name of the first tensor in `now` that is new or has changed; empty if there is none."""
     for name, value in now.items():
         if name not in before or not torch.equal(value.nan_to_num(), before[name].to(value).nan_to_num()):
             return name
@@ -178,7 +183,7 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    """Returns whether two values are equal up to the tolerance plus a loss's rounding. NaN equals NaN."""
+    """Returns whether two values are equal up to the tolerance and the loss's rounding error. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
 
@@ -187,10 +192,10 @@ _STEPS = 3
 
 
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """Trains a few steps in a pack and alone, and returns the largest relative difference of a tensor.
+    """Trains a few steps in a pack (one program for all) and alone, and returns the largest difference of a tensor.
 
-    The difference is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its
-    place.
+    The difference is relative to the tensor's largest number. It is 0 if the bits of a training do not depend on its
+    place in the pack.
     """
     together = _trained(workload, trainings, device)
     alone = [_trained(workload, [training], device) for training in trainings]
@@ -203,7 +208,8 @@ def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], 
 
 
 def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """Describes in a sentence how much a training's bits depend on its place in the pack (`deviation_by_place`)."""
+    """Describes in a sentence how much the bits of a training depend on its place among the trainings of one
+    program."""
     deviation = deviation_by_place(workload, trainings, device)
     if deviation == 0.0:
         return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"

@@ -1,7 +1,7 @@
 """Functions of PyTorch in forms that `vmap` supports: attention, recurrent layers, and layer norms.
 
-Fused functions are rewritten with basic operations. PyTorch's layer norm takes epsilon only as a Python constant; here
-every training has an epsilon of its own. Axes: T step of a sequence, B sequence, D channel of a recurrent state.
+Fused functions are rewritten with basic operations. PyTorch's layer norm takes epsilon only as a Python constant; the
+versions here allow an epsilon per training. Axes: T position in a sequence, B sequence, D channel of a recurrent state.
 """
 
 import math
@@ -17,7 +17,7 @@ from torch.nn.functional import dropout, linear
 from attnsweep.workloads.errors import SpecError
 
 State = tuple[Tensor, ...]
-"""The state of a recurrent layer: h, and for an LSTM also c."""
+"""The state of a recurrent layer: the hidden state h, and for an LSTM also the cell state c."""
 Cell = Callable[[Tensor, State, Sequence[Tensor | None]], State]
 
 
@@ -53,7 +53,8 @@ _original: Any = functional.multi_head_attention_forward
 multi_head_attention: Any = FunctionType(
     _original.__code__, vars(functional) | {"has_torch_function": lambda _: False}, argdefs=_original.__defaults__
 )
-"""PyTorch's function without its early dispatch, so that a `TorchFunctionMode` intercepts the calls in its body."""
+"""PyTorch's function without its early dispatch, so that a `TorchFunctionMode` can replace the functions that its body
+calls."""
 multi_head_attention.__kwdefaults__ = _original.__kwdefaults__
 
 
@@ -91,7 +92,7 @@ def _present(weight: Tensor | None) -> Tensor:
 
 
 def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """Makes a recurrent layer that loops over steps, layers and directions, with the arguments of `torch.lstm`.
+    """Makes a recurrent layer that loops over positions, layers and directions, with the arguments of `torch.lstm`.
 
     Packed sequences are refused.
     """
@@ -156,14 +157,15 @@ PLAIN_FORMS: dict[object, Callable[..., Any]] = {
     torch.lstm_cell: lambda input, hx, *weights: lstm_cell(input, hx, weights),
     torch.gru_cell: lambda input, hx, *weights: gru_cell(input, (hx,), weights)[0],
 }
-"""The replacements by the PyTorch function that they replace."""
+"""For each replaced function of PyTorch, its replacement."""
 
 
 _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-60}
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon in the root.
+    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis. Epsilon is inside the
+    root.
 
     Source: Ba, Kiros & Hinton 2016, equation 4; the convention of `torch.nn.LayerNorm`.
     """
@@ -172,7 +174,8 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis with mean 0, which is kept with size 1."""
+    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis along which the mean is 0. The axis is kept, with size
+    1."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 
@@ -187,15 +190,15 @@ def inverse_root(layer_norm_eps: Tensor) -> Tensor:
 def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
     """Computes `layer_norm` in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
 
-    PyTorch's kernel takes epsilon as a constant, but normalizing x with epsilon equals normalizing x / sqrt(epsilon)
-    with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
+    PyTorch's kernel takes epsilon as a constant. But normalizing x with epsilon gives the same as normalizing x /
+    sqrt(epsilon) with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
     """
     normal = torch.nn.functional.layer_norm(value * inverse_root_eps, value.shape[-1:], eps=1.0)
     return torch.addcmul(bias, normal, gain)
 
 
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / (std + layer_norm_eps) * gain + bias over the last axis: epsilon is outside the root.
+    """Computes (x - mean) / (std + layer_norm_eps) * gain + bias over the last axis. Epsilon is outside the root.
 
     The standard deviation divides by n - 1, like `torch.std`. At epsilon 0 a constant vector gives NaN.
     Source: Conti 2024, the code of the thesis, with gain and bias per channel.

@@ -1,7 +1,8 @@
-"""Evaluates the losses of a pack: the training loss with its gradient, and what probes measure.
+"""Evaluates the losses of a pack (trainings of one program): the training loss with its gradient, and what probes
+measure.
 
-Axes: L training of the pack, A active training, W lane, K lane evaluated, F training of a family, n place in a row or
-entry of a conserved quantity.
+Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated, F
+training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,10 @@ from attnsweep.workloads.identities.identity import Conserved
 
 
 class Objective:
-    """The training loss of a pack, as a function that the optimizer minimizes.
+    """The training loss of all trainings of a pack, as a function that the optimizer minimizes.
 
     Attributes:
-        n_evaluations: The number of evaluations so far.
+        n_evaluations: The number of evaluations of the loss so far.
     """
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
@@ -38,7 +39,8 @@ class Objective:
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Returns the losses (K,) and gradients (K, n) of the given lanes. Implements the protocol `Evaluate`."""
+        """Returns the losses and gradients of the given trainings, one row per training. Implements the protocol
+        `Evaluate`."""
         self.n_evaluations += 1
         store = self._store
         buffers, batch = store.buffers, store.batch_at(step)
@@ -54,12 +56,13 @@ class Objective:
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def measured(self, step: int) -> Tensor:
-        """Computes the training loss (W,) on a step's batch without gradients, in the dtype in which probes measure."""
+        """Computes each training's loss on a step's batch without gradients, in the floating-point type of
+        measurements."""
         store = self._store
         return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
 
     def program_for(self, batch: Batch) -> GradientProgram | None:
-        """Returns the compiled program of loss and gradient for batches of this shape; `None` to use `vmap`."""
+        """Returns the compiled program of loss and gradient for batches with these shapes; `None` to use `vmap`."""
         if self._programs is None:
             return None
         return self._programs.gradient_of(self._store, batch)
@@ -69,15 +72,16 @@ _CHARGE = "charge_"
 
 
 class ConservedQuantities:
-    """Measures the conserved quantities that a pack's trainings declare, if `record_charges` is set.
+    """Measures the quantities that gradient flow conserves and trainings declare, if their parameter `record_charges`
+    is set.
 
-    All are computed in float64, whatever the type of the weights.
+    All quantities are computed in float64, whatever the type of the weights.
     """
 
     def __init__(self, workload: Workload[P], lanes: Lanes[P], parameters: State) -> None:
         self._families: list[tuple[NDArray[np.int64], Sequence[Conserved], State]] = []
-        """For all trainings that declare the same quantities: their positions (F,), the quantities, and the values
-        (F, n) at the start by name."""
+        """For each group of trainings that declare the same conserved quantities: their positions, the quantities, and
+        by name the values at the start, one row per training."""
         if lanes.shared.record_charges:
             declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
             # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
@@ -86,10 +90,11 @@ class ConservedQuantities:
                 self._families.append((members, family, _quantities(family, parameters, members)))
 
     def measured(self, position: NDArray[np.int64], parameters: State) -> State:
-        """Computes the metrics (A,) `charge_<name>` and `<quantity>_drift`; NaN for trainings that declare none.
+        """Computes for each training the metrics `charge_<name>` and `<quantity>_drift`; NaN if it declares no such
+        quantity.
 
-        `charge_<name>` is the charge's largest entry in absolute value, and `<quantity>_drift` the largest change of an
-        entry since the start.
+        `charge_<name>` is the largest absolute entry of a charge (a conserved matrix), and `<quantity>_drift` the
+        largest change of an entry since the start.
         """
         metrics: State = {}
         for members, declared, start in self._families:
@@ -108,12 +113,13 @@ class ConservedQuantities:
 
 
 def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
-    """Returns the conserved quantities that a training with these parameters declares."""
+    """Returns the quantities, conserved by gradient flow, that a training with these parameters declares."""
     return tuple(identity for identity in workload.identities(parameters) if isinstance(identity, Conserved))
 
 
 def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
-    """Computes the declared quantities (F, n) of the trainings at positions `lanes`, by name."""
+    """Computes by name the declared conserved quantities of the trainings at positions `lanes`, one row per
+    training."""
 
     def of_one_training(weights: State) -> State:
         entries: dict[str, list[Tensor]] = {}
@@ -135,14 +141,14 @@ def _index(positions: NDArray[np.int64], like: Tensor) -> Tensor:
 
 
 _DESCENDED = "descended"
-"""The prefix, in a probe's batch, of values that the optimizer has already computed."""
+"""The prefix, in the batch of a measurement, of values that the optimizer has already computed."""
 
 
 class Probing:
-    """Measures the trainings of a pack at its probes.
+    """Measures the trainings of a pack at its probes (measured steps).
 
     Attributes:
-        levels: The reference levels (L,) by name.
+        levels: The reference levels (losses of simple predictors) by name, one number per training.
     """
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
@@ -157,15 +163,15 @@ class Probing:
         self.levels = store.active(levels)
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all lanes except those at positions (W,) int64."""
+        """Drops all trainings except those at the given positions (int64)."""
         self._least_loss = self._least_loss[lanes]
         self._eval_batch = selected(self._eval_batch, lanes)
 
     def measured(self, step: int, ends_lanes: bool) -> dict[str, NDArray[np.float64]]:
-        """Computes the metrics (A,) by name, at a step that all lanes have reached.
+        """Computes the metrics by name, one number per training, at a step that all trainings have reached.
 
         Args:
-            ends_lanes: Whether to end lanes whose loss is not finite or lower than possible (`least_losses`).
+            ends_lanes: Whether to end trainings whose loss is not finite or lower than possible (`least_losses`).
         """
         store, optimizer = self._store, self._store.optimizer
         fresh = self._workload.fresh_eval_batch(store.lanes, step)
@@ -186,7 +192,8 @@ class Probing:
             return store.active(to_numpy(metrics))
 
     def heads(self) -> HeadScores | None:
-        """Computes the scores (A, ...) of the attention heads; `None` if the workload has no heads."""
+        """Computes the scores of all attention heads of the trainings that have not ended; `None` if the workload has
+        no heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:
@@ -195,7 +202,7 @@ class Probing:
 
 
 def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Computes the `eval_loss` of one training, and the metrics of `measure`, which get no gradients."""
+    """Computes the `eval_loss` of one training, and the metrics of `measure`, without gradients."""
     descended = under(_DESCENDED, batch)
     data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
     data |= workload.answers(module, data)

@@ -1,6 +1,7 @@
 """Settings of PyTorch, MKL and the C library in a process that trains.
 
-The last bit of a training depends on the settings of PyTorch and MKL; its speed depends on those of the C library.
+The last bit of a training depends on the settings of PyTorch and MKL; its speed depends on the settings of the C
+library.
 """
 
 import ctypes
@@ -17,9 +18,9 @@ from torch.backends import mha
 from attnsweep.workloads.errors import UserError
 
 _MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
-"""Constants of Intel's mkl_service.h."""
+"""Constants of MKL's header file mkl_service.h."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Constants of glibc's malloc.h."""
+"""Constants of glibc's header file malloc.h."""
 _KEPT_BYTES = 2**30
 _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 
@@ -56,10 +57,10 @@ def _set_precisions(names: Sequence[str]) -> None:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors; no effect with other C libraries.
+    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Has no effect with other C libraries.
 
-    By default glibc returns the memory of large tensors to the kernel, which must clear all pages for the next tensor:
-    that takes up to half of a probe's time.
+    By default glibc returns the memory of large tensors to the operating system, which must clear all pages for the
+    next tensor. Clearing takes up to half the time of a measurement.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -73,7 +74,7 @@ def processor() -> str:
 
 
 def check_rounding() -> None:
-    """Raises if MKL may round matrix products differently for different memory alignments.
+    """Raises if MKL (Intel's matrix library) may round matrix products differently for different memory alignments.
 
     MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, only once, at its first product.
 

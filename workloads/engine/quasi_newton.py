@@ -1,4 +1,5 @@
-"""Stores the curvature pairs of L-BFGS for all lanes of a pack. Axes: C slot, L lane, n parameter."""
+"""Stores the curvature pairs of L-BFGS (changes of point and gradient) of many trainings. Axes: C slot (place for a
+pair), L training (lane), n parameter."""
 
 from collections.abc import Mapping
 
@@ -10,17 +11,18 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """Each lane's latest changes of point and gradient, from which L-BFGS approximates the inverse Hessian.
+    """Each training's latest pairs (change of point, change of gradient), from which L-BFGS approximates the inverse
+    Hessian.
 
-    The pairs approximate the inverse Hessian. Lanes fill different numbers of slots, oldest pair first. An empty slot
-    has weight 0 and changes no bit of the result, so a lane does not depend on how many pairs the others have.
+    Every training has the same number of slots, and fills some of them, oldest pair first. An empty slot has weight 0
+    and changes no bit of the result, so a training does not depend on how many pairs the others have.
 
     The numbers of slots in use are known on the device only. The caller must read `counts` and pass them to
     `set_counts` before every `add`.
 
     Args:
-        like: (L, n), a tensor that gives sizes, dtype and device.
-        most_pairs: The number of pairs kept per lane; older ones are dropped.
+        like: A tensor (n_trainings, n_parameters) that gives sizes, dtype and device.
+        most_pairs: The number of pairs kept per training; older ones are dropped.
 
     Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused like in `torch.optim.LBFGS`.
     """
@@ -40,20 +42,22 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the numbers for `set_counts`, (2,) int64, on the device. The caller copies them to the host."""
+        """Returns the two numbers for `set_counts`, int64, on the device. The caller copies them to the CPU's
+        memory."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
-        """Stores the numbers that `counts` returned, after the caller has copied them to the host.
+        """Stores the numbers that `counts` returned, after the caller has copied them to the CPU's memory.
 
         Args:
-            n_used: The number of slots in use in the lane that uses most.
-            n_full: The number of lanes that use all slots.
+            n_used: The number of curvature pairs of the training that has most.
+            n_full: The number of trainings that have no room for a further pair.
         """
         self._n_used, self._n_full = n_used, n_full
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Stores the pairs s and y (L, n) of the lanes (L,) bool, except pairs without positive curvature."""
+        """Stores the pairs s (change of point) and y (change of gradient) of the marked trainings, except pairs without
+        positive curvature."""
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
@@ -71,7 +75,8 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """Computes -H g, (L, n), for the gradient g (L, n) and the approximate inverse Hessian H (1 without pairs)."""
+        """Computes -H g for the gradient g of each training and its approximate inverse Hessian H (the identity without
+        pairs)."""
         q = -gradient
         slots = range(self._n_used)
         weights: list[Tensor] = []
@@ -90,13 +95,13 @@ class CurvaturePairs:
         return {"s": self._s_CLn, "y": self._y_CLn, "rho": self._rho_CL, "scale": self._scale_L, "end": self._end_L}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the curvature pairs by the given state, by reference."""
+        """Replaces the curvature pairs by the given state, without copying it."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
         self._read_counts()
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all lanes except those at positions (K,) int64."""
+        """Drops all trainings except those at the given positions (int64)."""
         self._s_CLn, self._y_CLn = self._s_CLn[:, lanes], self._y_CLn[:, lanes]
         self._rho_CL, self._scale_L, self._end_L = self._rho_CL[:, lanes], self._scale_L[lanes], self._end_L[lanes]
         self._read_counts()
@@ -106,7 +111,7 @@ class CurvaturePairs:
         self.set_counts(*self.counts().tolist())
 
     def _make_room(self) -> None:
-        """Ensures that all lanes have a free slot after their last curvature pair."""
+        """Ensures that every training has a free slot after its last curvature pair."""
         n_slots = self._rho_CL.shape[0]
         if n_slots < self._most_slots:
             if self._n_used == n_slots:

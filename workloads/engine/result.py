@@ -1,4 +1,5 @@
-"""The measurements of a pack: recorded while it trains, and its result. Axes: L lane, A active lane, P probe."""
+"""The measurements of a pack (trainings of one program): recorded while it trains, and its result. Axes: L training
+(lane), A training that has not ended, P probe (measured step)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +17,10 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The scores of attention heads at one probe, of the trainings that were active there.
+    """The scores of attention heads at one probe (measured step), of the trainings that had not ended before.
 
     Attributes:
-        lanes: (A,) the trainings' positions in the pack.
+        lanes: The positions of these trainings in the pack.
     """
 
     step: int
@@ -29,15 +30,15 @@ class HeadProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """The measurements of the L trainings of a pack.
+    """The measurements of all trainings of a pack (one program).
 
     Attributes:
-        evidence: The measurements, (L, P).
-        last_probe: (L,) the index of the last probe that a training reached with a finite loss.
-        diverged_step: (L,) the first step whose loss was not finite, -1 if there is none.
-        pruned_step: (L,) the step of the probe at which a training was pruned, -1 if it was not.
-        n_steps: (L,) the number of optimizer steps taken.
-        train_seconds: (L,) a training's share of the pack's wall time.
+        evidence: The metrics, (n_trainings, n_probes).
+        last_probe: For each training the index of the last probe that it reached with a finite loss.
+        diverged_step: For each training the first step whose loss was not finite, -1 if there is none.
+        pruned_step: For each training the step of the probe at which it was pruned, -1 if it was not.
+        n_steps: For each training the number of optimizer steps taken.
+        train_seconds: For each training its share of the pack's wall time.
         heads: The scores of attention heads, probe by probe; empty for a workload without heads.
     """
 
@@ -50,15 +51,16 @@ class PackResult:
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
-        """Returns the values (L,) of a metric at each training's last probe."""
+        """Returns the value of a metric at each training's last probe (measurement)."""
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """Selects from a table (L, P) the values (L,) at each training's last probe."""
+        """Selects each training's value at its last probe from a table (n_trainings, n_probes)."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """Returns the result as if only the given steps, which must include all last probes, had been probed."""
+        """Returns the result as if losses had been measured at the given steps only, which must include the last probe
+        of each training."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
@@ -74,12 +76,12 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """Returns which trainings diverged or were pruned, (L,): their weights are not those of a finished training."""
+        """Returns which trainings diverged or were pruned: their weights are not those of a finished training."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property
     def lane_steps(self) -> int:
-        """The sum of all lanes' optimizer steps, a measure of the work done."""
+        """The number of optimizer steps of all trainings together, a measure of the work done."""
         return int(self.n_steps.sum())
 
 
@@ -88,14 +90,14 @@ _PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds")
 
 
 class Record:
-    """The measurements of L trainings at P probes, and how far every training has come.
+    """The measurements of many trainings at their probes (measured steps), and how far every training has come.
 
     Args:
-        prune_at: (L,) the step at which a training is to be pruned, where already known; `None` elsewhere.
+        prune_at: For each training the step at which it is to be pruned, if already known; else `None`.
 
     Attributes:
-        last_probe, diverged_step, pruned_step, n_steps: (L,) the fields of `PackResult`.
-        seconds: (L,) the trainings' shares of the wall time.
+        last_probe, diverged_step, pruned_step, n_steps: The fields of `PackResult`, one number per training.
+        seconds: For each training its share of the wall time.
     """
 
     def __init__(
@@ -113,35 +115,37 @@ class Record:
         self.seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records the metrics (A,) by name of the lanes (A,) at a probe. Non-finite values are recorded as NaN."""
+        """Records the metrics by name of the given trainings at a probe (measured step). Non-finite values are recorded
+        as NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Records the scores of attention heads of the lanes (A,) at a probe."""
+        """Records the scores of attention heads of the given trainings at a probe (measured step)."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records, at a probe, how many steps each of the lanes (A,) has taken and whether its loss is finite."""
+        """Records, at a probe (measured step), how many steps each given training has taken and whether its loss is
+        finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def prune(self, lanes: NDArray[np.int64], step: int) -> None:
-        """Records that the lanes (A,) are pruned at this step, except for those that were pruned earlier."""
+        """Records that the given trainings are pruned at this step, except those that were pruned earlier."""
         new = lanes[self.pruned_step[lanes] == _NEVER]
         self.pruned_step[new] = step
 
     def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-        """Returns whether the lanes (A,) are pruned at this step or were pruned earlier, (A,) bool."""
+        """Returns for each given training whether it is pruned at this step or was pruned earlier."""
         pruned_step = self.pruned_step[lanes]
         return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
 
     def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
-        """Returns the measurements of the given lanes (A,) at the given probes."""
+        """Returns the measurements of the given trainings at the given probes (indices of measured steps)."""
         return Evidence(
             steps=self._steps[probes],
             metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},
@@ -168,10 +172,10 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the result of `arrays` of another record of these trainings, whose last probe was at `step`.
+        """Loads the arrays of another record of these trainings, whose last probe (measurement) was at `step`.
 
-        Trainings that this record is to prune, and that were not pruned in the other record, are pruned at `step` at
-        the earliest.
+        A training that this record is to prune, and that was not pruned in the other record, is pruned at `step` at the
+        earliest.
         """
         due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
         for name in _PROGRESS:
@@ -182,7 +186,7 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """Joins the head scores of all probes into arrays by name; empty if there are none."""
+    """Joins the head scores of all probes (measurements) into arrays by name; empty if there are none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}

@@ -1,15 +1,16 @@
-"""Chooses the steps at which a training is probed."""
+"""Chooses the steps at which a training is probed (measured)."""
 
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000
 TAIL = 0.8
-"""The share of the steps after which the detail `moving` is judged (docs/outcomes.md)."""
+"""Whether a loss is still `moving` is judged on the steps after this share of all steps (docs/outcomes.md)."""
 
 
 def probe_steps(n_steps: int, every: int | None = None) -> tuple[int, ...]:
-    """Returns the probe steps from 0 to `n_steps`: every so many steps, or by default more and more rarely.
+    """Returns the steps from 0 to `n_steps` at which to measure: each multiple of `every`, or by default more and more
+    rarely.
 
-    By default they are first every step, then four per doubling of the step. The step where the last fifth begins is
+    By default these are first all steps, then four per doubling of the step. The step where the last fifth begins is
     among them. A training of 200 steps then has 29 probes, one of 20,000 steps 56.
     """
     if every is not None:

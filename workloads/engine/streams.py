@@ -1,8 +1,8 @@
 """Random numbers as a function of (training seed, stream name, step, index), by the generator Philox4x32-10.
 
-Streams have no state: a training draws the same values in any pack, lane, process or device, and after a resume. A
-longer draw begins with the values of a shorter one. A word is a 32-bit value in an int64 tensor, because PyTorch has no
-arithmetic on unsigned 32-bit integers. Axes: L lane.
+Streams have no state: a training draws the same values with any other trainings, in any process, on any device, and
+after a resume. A longer draw begins with the values of a shorter one. A word is a 32-bit value in an int64 tensor,
+because PyTorch has no arithmetic on unsigned 32-bit integers. Axes: L training.
 """
 
 import hashlib
@@ -47,10 +47,10 @@ _TWO_TO_MINUS_53 = 2.0**-53
 
 
 class Streams:
-    """The random streams of a pack's trainings, whose values depend on seed, stream name, step and index alone.
+    """The random streams of several trainings. Values depend on seed, stream name, step and index alone.
 
     Args:
-        seeds: (L,) int64, one seed per training. It is the key of all streams of the training.
+        seeds: One seed per training, int64. It is the key of all streams of that training.
     """
 
     def __init__(self, seeds: Tensor) -> None:
@@ -58,7 +58,7 @@ class Streams:
 
     @property
     def seeds(self) -> Tensor:
-        """The seeds (keys) of the trainings, (L,) int64."""
+        """The seeds of the trainings, which are the keys of their random streams, int64."""
         return self._seeds
 
     @property
@@ -66,28 +66,29 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns a stream's keys (L,), for values that are used from step `used_from` on."""
+        """Returns each training's key of a random stream, for values that are used from step `used_from` on."""
         del name, used_from
         return self._seeds
 
     def select(self, lanes: Tensor) -> Self:
-        """Selects the streams of the trainings at positions (K,) int64."""
+        """Selects the random streams of the trainings at the given positions (int64)."""
         return type(self)(self._seeds[lanes])
 
     def uniform(self, name: str, shape: tuple[int, ...], step: int = 0, used_from: int | None = None) -> Tensor:
-        """Draws float64 values in [0, 1) with 53 random bits, (L, *shape).
+        """Draws float64 values in [0, 1) with 53 random bits, (n_trainings, *shape).
 
         Args:
             step: The step, or another count, that identifies the draw within the stream.
-            used_from: The first training step that uses the values, where `step` counts something else, such as passes.
+            used_from: The first training step that uses the values. To be given if `step` counts something else, such
+                as passes through the data.
         """
         n_blocks = (math.prod(shape) + 1) // 2
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
-        """Draws float64 standard normal values, (L, *shape).
+        """Draws float64 standard normal values, (n_trainings, *shape).
 
-        Source: Box & Muller 1958; both values of a pair are used.
+        Source: Box & Muller 1958; both values of each pair are used.
         """
         radius_draw, angle_draw = self._two_uniforms(name, (math.prod(shape) + 1) // 2, step)
         radius = torch.sqrt(-2.0 * torch.log1p(-radius_draw))
@@ -95,14 +96,18 @@ class Streams:
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int = 0) -> Tensor:
-        """Draws int64 values, uniform over 0..n_values-1, (L, *shape). The bias is below n_values / 2^32."""
+        """Draws int64 values from 0..n_values-1, (n_trainings, *shape).
+
+        All values are equally likely, up to a share of n_values / 2^32 of their probability.
+        """
         words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
         return (words * n_values) >> 32
 
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
-        """Draws strings of fair random bits for several steps, (L, len(steps), n_strings, n_bits) bool.
+        """Draws strings of fair random bits for several steps, (n_trainings, len(steps), n_strings, n_bits) bool.
 
-        Bit i of a string does not depend on `n_bits`, because a 32-bit word is drawn for all strings before the next.
+        Bit i of a string does not depend on `n_bits`, because the first 32 bits of all strings are drawn before the
+        next 32 bits of any.
         """
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
@@ -126,7 +131,8 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws four random words per block. Blocks are the last axis; `steps` and `seeds` broadcast with them."""
+        """Draws four random words per block. The result's last axis is the block; `steps` and `seeds` must broadcast
+        with it."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
@@ -138,15 +144,15 @@ class Streams:
 
 
 def generator_seed(seed: int, name: str) -> int:
-    """Derives a 63-bit seed, for generators of other libraries, from a training's seed and a stream name."""
+    """Derives a 63-bit seed, for random generators of other libraries, from a training's seed and a stream name."""
     digest = hashlib.blake2s(f"{name}/{seed}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """Concatenates the values of block 0, of block 1, and so on, and returns them as (L, *shape).
+    """Concatenates the values of block 0, of block 1, and so on, and returns them as (n_trainings, *shape).
 
-    Every tensor (L, blocks) of `values_of_blocks` has one value per block.
+    Every tensor of `values_of_blocks` has one value per training and block.
     """
     values = torch.stack(values_of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(len(values), *shape)

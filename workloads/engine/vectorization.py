@@ -107,7 +107,7 @@ _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
         "write it with other operations",
     ),
 }
-"""By a phrase of PyTorch's error: what the user's function did, how to correct it, and what is expected if not
+"""For a phrase of PyTorch's error: what the user's function did, how to correct that, and what is expected if it is not
 `_AS_IF_ALONE`."""
 
 
@@ -115,7 +115,8 @@ def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
     """Translates an error that `vmap` raised into a `SpecError` for the user; returns `None` for all other errors.
 
     Args:
-        subject: The name of the part at fault; by default the user's line of code that raised the error.
+        subject: The name of the part at fault for the message; by default the user's line of code that raised the
+            error.
     """
     text, frame = str(error), _users_frame(error)
     for phrase, (given, fix, *other) in _CAUSES.items():
@@ -145,7 +146,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _users_frame(error: Exception) -> traceback.FrameSummary | None:
-    """Returns the innermost traceback frame outside of Python's library, PyTorch and the engine."""
+    """Returns the innermost traceback frame outside of Python's library, PyTorch and the engine: the user's line."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
