@@ -50,7 +50,7 @@ Change: TypeAlias = Literal["data", "noise", "kick"]
 DRAWS: Mapping[Change, str] = {"data": "other data", "noise": "other dropout masks", "kick": "a kick"}
 """What differs in continuations, in words."""
 _AT_ONCE = 512
-"""The most continuations in one pack on a CPU. On a GPU, packs have the width of the pack that trained the row."""
+"""The most continuations in one pack on a CPU. On a GPU, packs have the size of the pack that trained the row."""
 
 
 @dataclass(frozen=True, kw_only=True)

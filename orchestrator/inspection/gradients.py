@@ -31,7 +31,7 @@ _SEEDS = (0, 1)
 _EXPECTED, _FIX = "a workload that trains, and identities that fit its module", "see attnsweep.check_workload"
 _COLUMNS = ("training_id", "outcome")
 _WITHOUT_END = ("failed", "diverged", "pruned")
-"""The outcomes of trainings without a proper end, whose gradients are not checked there."""
+"""The outcomes of trainings without a proper end. Their gradients are not checked at the end."""
 _OF_ANY_WORKLOAD = {"fused", "blocks", "compiled", "differences"}
 _MOST_CHARACTERS = 60
 """The longest parameter name in a printed row; messages and JSON have the names in full."""

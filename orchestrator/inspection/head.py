@@ -12,7 +12,8 @@ from attnsweep.workloads.diagnostics.matrices import MatrixScores, score_matrice
 from attnsweep.workloads.head_maps import LayerMaps
 
 _FEWEST_TOKENS = 3
-"""The least number of tokens of a map that is compared with structures: with two tokens every map is near to all."""
+"""The least number of tokens of an attention map that is compared with structures (diagonal, band, blocks): with two
+tokens every map is near to all structures."""
 _NEARER_THAN_CHANCE = -2.0
 
 

@@ -22,8 +22,8 @@ Place: TypeAlias = tuple[int, int]
 """The numbers of a trial and of a replicate."""
 
 _REPLAYED_SHARE, _FEWEST_REPLAYED, _MOST_REPLAYED = 0.01, 2, 1_000
-"""The share of a sweep's trainings that `to_replay` chooses, and the least and the largest number. If 1,000 random ones
-agree, then with 95% confidence all but 0.3% of a sweep's trainings would."""
+"""The share of a sweep's trainings that `to_replay` chooses, and the least and the largest number. If 1,000 random
+trainings end as recorded, then with 95% confidence at most 0.3% of the sweep's trainings would not."""
 _MOST_HINTS = 3
 
 

@@ -110,8 +110,8 @@ def retrain(
     Args:
         training_ids: Ids of trainings in the ledger.
         extra_probes: Additional steps at which to measure. They do not change how the trainings end.
-        at_step: The step of the returned state, for a single training, since others of its pack may run ahead of it; by
-            default the end.
+        at_step: The step whose state is returned; by default the end. It can be given for a single training only,
+            because others in its pack could run ahead of it.
 
     Returns:
         A `Retrained` for each id, in the given order.

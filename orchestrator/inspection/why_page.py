@@ -15,7 +15,8 @@ from attnsweep.workloads.words.terms import AttentionMap, Balance, GradientWords
 
 _MOST_MAPS = 4
 _LEAST_SHARE = 0.01
-"""The least share of a part's largest size: weights whose words are smaller in all parts get one line together."""
+"""Weights whose gradient terms ("words") are below this share of the largest term, in each part of the target, get one
+line together."""
 _MOST_NAMES = 8
 
 

@@ -31,7 +31,8 @@ _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write
 """Parquet options. The numbers of a state hardly compress, and a dictionary and statistics of the single value would
 hold seven copies of the value."""
 _DAMAGE = (OSError, ValueError, TypeError, KeyError)
-"""Errors that leave `Place.answering` for a file that is not as it was written. A lack of memory is no damage."""
+"""Errors that show, when a checkpoint is read, that its file is not as it was written. A lack of memory is no
+damage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,11 @@ _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
 """CPU seconds to compile, once per machine, and per operation of the program: 12 s for a step of 108 operations, 33 s
 for a step of 1,125, and 17 s for a gradient of 301."""
 _MARGIN = 2.0
-"""How many times the trainings of one shape must repay a compiled program, because several trainers wait for it."""
+"""Compiling must save this many times the seconds that it takes, over all trainings of one shape (equal static
+parameters), because several trainers wait for the compiled program."""
 _MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
-"""The most seconds that compiling saves in a step of any shape, so that a short sweep is recognized without tracing a
-step: of a batch that is computed at once, and of a batch that is computed in parts."""
+"""The most seconds per step that compiling can save: for a batch that is computed at once, and for a batch that is
+computed in parts. They show without tracing a step that a short sweep would not repay compiling."""
 _TOO_SHORT = "its steps would not repay compiling"
 
 

@@ -49,8 +49,8 @@ class Chain:
     """The running digest of a journal's lines. It gives each line of this sweep a seal: the line's last key, `chain`,
     is a digest of the previous seal and of all bytes since. Optuna ignores the key.
 
-    So the next seal is wrong if a line is changed or removed, or if another writer replaces it. Lines of other programs
-    have no seal; the seal of the sweep's next line covers them. The methods take lines without line ends.
+    Therefore the next seal is wrong if a line is changed or removed, or if another writer replaces it. Lines of other
+    programs have no seal; the seal of the sweep's next line covers them. The methods take lines without line ends.
     """
 
     def __init__(self) -> None:

@@ -60,8 +60,8 @@ class Follower(Protocol):
     """Interface of an observer of the sweep's loop, such as the progress display or the MLflow projection."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows were added to the ledger, and the values of trials that they complete were reported to the
-        study."""
+        """Called after rows were added to the ledger, and after the values of the trials that these rows complete were
+        reported to the study."""
 
     def trial_told(self, trial: int) -> None:
         """Called when all trainings of a trial are in the ledger and the trial's value has been reported to the

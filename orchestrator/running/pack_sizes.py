@@ -26,8 +26,8 @@ from attnsweep.orchestrator.training.tasks import Shape
 from attnsweep.search_spaces.replication import n_wanted
 
 _FEWEST_LANE_STEPS = 1_000_000
-"""Training steps, summed over lanes, after which a run's sizes are used by later sweeps. A shorter run spends most of
-its time on starting packs."""
+"""Training steps, summed over trainings, after which a run's pack sizes are stored for later sweeps. A shorter run
+spends most of its time on starting packs."""
 _Size = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -22,7 +22,7 @@ training may be the cause."""
 MAX_LOSSES_ALONE = 5
 """How often a pack of a single training may lose its trainer. Then the training is recorded as failed."""
 MAX_LOSSES_IN_A_ROW = 16
-"""Trainers that may be lost without progress of any pack, plus four per trainer, before the sweep stops."""
+"""The sweep stops after this many losses of trainers, plus four per trainer, without progress of any pack."""
 MAX_FAILURES_AT_FIRST = 16
 """Number of trainings that may raise before any training succeeds. If all raise, the sweep stops, because more trials
 would only cost time."""
@@ -32,7 +32,7 @@ _COMMIT_SHARE = 4
 """Ended packs of a quarter of the trainers are committed at once, unless trainers wait for trials. A commit of many
 packs costs hardly more than a commit of one."""
 _COMMIT_TRAININGS = 2048
-"""This number of ended trainings is committed at once, because their rows are in memory."""
+"""This number of ended trainings is committed at once, so that their rows do not stay in memory."""
 
 
 class PackSizer:
@@ -139,7 +139,7 @@ class PackSizer:
 
 
 SizerOf: TypeAlias = Callable[[Shape], PackSizer]
-"""Returns the sizer of packs of a shape, for the trainer that takes the next pack."""
+"""Returns, for packs of a shape (static parameters), the `PackSizer` of the trainer that takes the next pack."""
 
 
 def is_commit_due(
@@ -198,8 +198,8 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """Removes and returns the trainings with the given (trial, replicate), in that order; `None` if any of them is
-        not waiting."""
+        """Removes and returns the trainings with the given pairs (trial, replicate), in the given order; `None` if any
+        of them is not waiting."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None

@@ -82,7 +82,7 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds of `STOP_SECONDS` that are left since the signal; all of them before a signal."""
+        """The seconds that are left of the `STOP_SECONDS` after the signal; all of them before a signal."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

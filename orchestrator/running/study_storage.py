@@ -32,9 +32,10 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
 
 _MOST_PIECES = 100
-"""Number of pieces after which they are joined into one."""
+"""Number of journal pieces (objects) after which they are joined into one."""
 _EARLIER = re.compile(r"(\d{12})\.jsonl")
-"""The name of a piece of attnsweep up to 0.2, by the number of its first line. Joining overwrote the first piece."""
+"""The name of a journal piece (object) that attnsweep up to 0.2 wrote: it contains the number of the piece's first
+line. Those versions joined pieces by overwriting the first one."""
 _PIECE, _JOINED = re.compile(r"piece-(\d{8})\.jsonl"), re.compile(r"joined-(\d{8})\.jsonl")
 _WRITER = "attnsweep:writer"
 _OPENING = f'"system_attr":{{"{_WRITER}":'

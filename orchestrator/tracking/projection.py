@@ -86,8 +86,8 @@ class Projection:
 
         Args:
             timeout: Seconds after which the remainder is left to `attnsweep mlflow-sync`; the parent run then has the
-                status KILLED, if MLflow has answered by then. `None` waits for as long as MLflow takes a trial now and
-                then.
+                status KILLED, if MLflow has answered by then. `None` waits for as long as MLflow accepts a trial now
+                and then.
             on_progress: Called by a thread with the number of trials logged, as the number grows.
         """
         self._on_progress = on_progress

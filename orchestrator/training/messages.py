@@ -26,7 +26,8 @@ class RunContext:
     Attributes:
         sweep: The sweep's name.
         environment: The id of the environment that trains the run's trainings.
-        files: Absolute paths on the driver's machine, and names of the bases that trainings start from.
+        files: Absolute paths on the driver's machine, and names of the bases (weights of earlier trainings) that
+            trainings start from.
         engine: The engine that takes the steps of the trainings.
         curves_every: k: of each curve the first, every k-th and the last probe (step of measurement) are kept.
     """

@@ -11,7 +11,7 @@ Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 _RAYS_DIGITS = 4
 """Ray counts resources in ten-thousandths."""
 MAX_STARTS = 3
-"""How often trainers may fail to start on a node without one starting in between."""
+"""How many trainers in a row may fail to start on a node."""
 _MOST_CHARACTERS, _MOST_NAMED = 300, 5
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.MULTILINE)
@@ -93,7 +93,7 @@ class Allotment:
 def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
     """Returns the nodes, each with the resources that other sweeps do not claim.
 
-    A node whose GPUs are all claimed does not count as a node without GPUs: a sweep on GPUs does not move to its cores.
+    If other sweeps claim all GPUs of a node, a sweep on GPUs does not get the node's cores either.
 
     Args:
         nodes: The nodes that may be used.

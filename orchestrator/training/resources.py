@@ -47,7 +47,8 @@ class Resources:
         device: `cpu` or `cuda`; `auto` uses the GPUs of machines that have some.
         priority: Priority among the sweeps of a cluster: sweeps of lower priority leave this one the resources that it
             wants.
-        engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `blocks` if it pays on CPUs.
+        engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `blocks` on CPUs if compiling
+            pays.
         pack_size: Trainings in a pack; `None` searches for the fastest size.
         max_failures: Number of trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
