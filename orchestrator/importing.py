@@ -1,4 +1,4 @@
-"""Imports that hide an installed library which is not needed, and imports of optional libraries."""
+"""Hides installed libraries that are not needed from imports, and imports optional libraries."""
 
 import importlib
 import sys
@@ -17,7 +17,8 @@ class _NotInstalled(MetaPathFinder):
         self._names = names
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Raises an error for a hidden module; returns `None` for all others, so that Python asks the next finder.
+        """Raises an error for a module that is hidden. Returns `None` for all others, so that Python asks the next
+        finder.
 
         Raises:
             ModuleNotFoundError: For one of the hidden modules.
@@ -28,10 +29,10 @@ class _NotInstalled(MetaPathFinder):
 
 @contextmanager
 def importing(*, without: Collection[str]) -> Iterator[None]:
-    """A context in which the given modules count as not installed, unless they were imported before.
+    """A context in which the given modules seem not to be installed, unless they were imported before.
 
     Some libraries import optional dependencies whenever these are installed: Arrow imports pandas when it creates its
-    first scalar or array, which would take a fifth of the time of `attnsweep query`.
+    first scalar or array. This import would take a fifth of the time of `attnsweep query`.
     """
     absent = _NotInstalled(without)
     sys.meta_path.insert(0, absent)

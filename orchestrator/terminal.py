@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters except tab and newline, marks of writing direction, and lone surrogates."""
+"""Characters that affect a terminal or the direction of writing, except tab and newline, and lone surrogates."""
 
 
 def plain(text: str) -> str:

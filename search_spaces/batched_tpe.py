@@ -1,6 +1,7 @@
 """Optuna's TPE sampler for trials that are drawn in batches: the model is fitted once per batch.
 
-Axes: P point, K kernel, F feature of a point, V value of a categorical parameter.
+Names of arrays end with letters for their axes: P point, K kernel, F feature of a point, V value of a categorical
+parameter.
 """
 
 import math
@@ -24,9 +25,9 @@ class BatchedTPESampler(TPESampler):
     """Draws batches of trials: the first like Optuna's TPE with `constant_liar`, the others from the first one's model.
 
     Fitting the model takes Optuna longer with every trial. All trials of a batch are drawn before any of them has
-    ended, so a new fit would add nothing but the batch's own points. These are added to the model as the constant liar
-    would add them, as bad trials: their density is mixed into the density of the worse trials, weighted by their
-    number.
+    ended, so a new fit would only add the points that were drawn for the batch before. As with Optuna's
+    `constant_liar`, these points count as bad trials: their density is mixed into the density of the worse trials,
+    weighted by their number.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class BatchedTPESampler(TPESampler):
         self._joint_space: dict[str, BaseDistribution] = {}
 
     def begin(self, seed: int, *, new_batch: bool = False) -> None:
-        """Seeds the draws of the next trial; `new_batch` says whether this trial is the first of a batch."""
+        """Seeds the draws of the next trial. `new_batch` says whether the trial is the first of a batch."""
         if new_batch:
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
@@ -45,14 +46,16 @@ class BatchedTPESampler(TPESampler):
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Returns the parameters that are drawn together. Cached for a batch, because Optuna searches all trials."""
+        """Returns the parameters that are drawn together. They are cached for a batch, because Optuna's method reads
+        all trials."""
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws the values of `search_space`. If a model is fitted, Optuna's search of all trials is skipped."""
+        """Draws the values of the parameters in `search_space`. Skips Optuna's search of all trials if a model was
+        already fitted."""
         is_fitted = tuple(search_space) in self._models
         return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 
@@ -79,17 +82,19 @@ class BatchedTPESampler(TPESampler):
 
 
 def _n_better(n_finished: int, n_objectives: int) -> int:
-    """Returns how many trials TPE counts as the better ones, by Optuna's default rule."""
+    """Returns how many of the finished trials belong to the better ones, from which TPE draws, by Optuna's default
+    rule."""
     tenth = math.ceil(0.1 * n_finished)
     return min(tenth, 25) if n_objectives == 1 else tenth
 
 
 class _Model:
-    """The densities of TPE's better and worse trials. The batch's own points count as worse trials.
+    """The densities that TPE fits to the better and to the worse trials. Points that were already drawn for the current
+    batch count as worse trials.
 
     Args:
         better, worse: The Parzen estimators that Optuna fits to the better and to the worse trials.
-        n_worse: The number of kernels in `worse`, its prior included.
+        n_worse: The number of kernels in `worse`, including the kernel of the prior.
         estimate: Fits a Parzen estimator to points.
     """
 
@@ -101,11 +106,12 @@ class _Model:
         self._chosen: list[dict[str, Any]] = []
 
     def add(self, chosen: dict[str, Any]) -> None:
-        """Adds a point of the batch to the trials that count as worse."""
+        """Adds a point that was drawn for the current batch to the worse trials."""
         self._chosen.append(chosen)
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the log density, at the candidates, of the worse trials together with the batch's points."""
+        """Returns the log density of the worse trials at the given candidates. Points already drawn for the current
+        batch count as worse trials, so that further points keep away from them."""
         trials_log_pdf = self._worse.log_pdf(candidates)
         if not self._chosen:
             return trials_log_pdf
@@ -118,11 +124,12 @@ class _Model:
 
 
 _MOST_VALUES = 256
-"""The largest number of values of an integer parameter whose columns of log densities (K,) are cached."""
+"""The largest number of values of an integer parameter for which the kernels' log densities at each value are
+cached."""
 
 _FAINTEST = -700.0
-"""A lower bound on the log density of a kernel relative to the largest one: NumPy's exp takes six times as long where
-it underflows."""
+"""A lower bound on a kernel's log density, relative to the largest of all kernels. Below it, NumPy's exp would
+underflow and take six times as long."""
 
 _Floats: TypeAlias = NDArray[np.float64]
 
@@ -130,10 +137,10 @@ _Floats: TypeAlias = NDArray[np.float64]
 class Mixture:
     """The mixture of kernels of Optuna's Parzen estimator, with the same densities and samples up to rounding.
 
-    A kernel is a product of truncated normal distributions, one per parameter, with mean m and deviation s. The log
-    density of each is quadratic in the parameter x, so those of all kernels at all points are one matrix product:
-    (1, x, x^2) times (c, m/s^2, -1/2s^2). The constant c, which contains the mass between the bounds, is computed once;
-    Optuna computes it for each set of points.
+    A kernel is a product of truncated normal distributions, one per parameter, with mean m and standard deviation s.
+    The log density is quadratic in the parameter x, so one matrix product computes it for all kernels and points: (1,
+    x, x^2) times (c, m/s^2, -1/2s^2). The constant c contains the probability between the parameter's bounds. It is
+    computed once here, but by Optuna for each set of points.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -165,10 +172,10 @@ class Mixture:
         self._factors_FK = np.array([constant_K, *factors_FK])
 
     def log_pdf(self, points: dict[str, NDArray[Any]]) -> _Floats:
-        """Returns the log density of the mixture at each point, (P,).
+        """Returns the log density of the mixture at each point, (n_points,).
 
         Args:
-            points: The values (P,) of each parameter, in Optuna's internal form.
+            points: The values (n_points,) of each parameter, in Optuna's internal form.
         """
         features_FP = [np.ones_like(next(iter(points.values())), dtype=np.float64)]
         for name, scale in self._scale_of.items():
@@ -184,7 +191,8 @@ class Mixture:
         return density
 
     def sample(self, generator: np.random.RandomState, n_points: int) -> dict[str, _Floats]:
-        """Draws `n_points` points. Returns values (P,) by parameter name, in Optuna's internal representation."""
+        """Draws `n_points` points. Returns their values (n_points,) by the parameter's name, in Optuna's internal
+        form."""
         kernel_P = generator.choice(len(self._weights), p=self._weights, size=n_points)
         drawn = {
             name: _choice(self._kernels[name].weights[kernel_P], generator.rand(n_points)) for name in self._categorical
@@ -195,9 +203,9 @@ class Mixture:
         return {name: drawn[name] for name in self._kernels}
 
     def _number(self, name: str, kernel_P: NDArray[np.int64], quantile_P: _Floats) -> _Floats:
-        """Returns values of a numeric parameter at the given quantiles of the chosen kernels, in closed form.
+        """Draws values of a numeric parameter: at the given quantiles of the chosen kernels, by a closed formula.
 
-        Optuna inverts each cumulative distribution by Newton's method.
+        Optuna instead inverts each cumulative distribution by Newton's method.
         """
         from scipy import special
 
@@ -235,7 +243,8 @@ def _choice_column(logs_VK: _Floats) -> Callable[[float], _Floats]:
 
 
 def _integer_column(kernels: Any) -> Callable[[float], _Floats]:
-    """Returns a function that computes each kernel's log mass (K,) on the interval of width `step` around a value."""
+    """Returns a function of an integer value that computes, for each kernel, the log probability of the interval of
+    width `step` around the value."""
     scale = math.log if kernels.is_log else float
     half = kernels.step / 2
 

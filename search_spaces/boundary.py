@@ -1,6 +1,7 @@
 """An Optuna sampler that searches for a boundary instead of an optimum: where half of a trial's trainings end stuck.
 
-Axes: N trial, D coordinate of the unit cube.
+Names of arrays end with letters for their axes: N trial, D coordinate of the unit cube (the search space scaled to 0 to
+1).
 """
 
 import functools
@@ -26,17 +27,19 @@ from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
 Array: TypeAlias = NDArray[np.float64]
 
 _SHORTEST, _LONGEST = 0.05, 1.0
-"""Bounds of the kernel's length on each axis, relative to the axis's range. If all trials agree, the likelihood grows
-with the length without bound, and the surface would rule out an island of the other outcome that no trial has hit."""
+"""Bounds of the length scale of the Gaussian process's kernel along each axis, relative to the axis's range. If all
+trials agree, the likelihood grows with the length without bound. A very long kernel would rule out that trials end
+differently in a small region without trials."""
 _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many trainings of each finished trial are stuck, out of how many, with the trials' points.
+    """For each finished trial, how many trainings are stuck, out of how many, and the trial's point in the search
+    space.
 
     Attributes:
-        points_ND: The trials' points in the unit cube.
+        points_ND: The trials' points in the unit cube, to which the search space is scaled.
         n_stuck_N: The number of stuck trainings; computed as share times number, so rounding may make it fractional.
         n_N: The number of judged trainings.
     """
@@ -46,22 +49,23 @@ class Counts:
     n_N: Array
 
     def logits(self) -> Array:
-        """Returns the logit of each trial's stuck rate, (N,)."""
+        """Returns the logit of each trial's stuck rate, (n_trials,)."""
         return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
 
     def variances(self) -> Array:
-        """Returns the variance of the logit of each trial's stuck rate, (N,)."""
+        """Returns the variance of the logit of each trial's stuck rate, (n_trials,)."""
         return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
 
 
 class StuckSurface:
-    """A Gaussian process on the unit cube, which gives the mean and deviation of the stuck rate's logit at any point.
+    """A Gaussian process on the unit cube, to which the search space is scaled. It gives the mean and standard
+    deviation of the stuck rate's logit at any point.
 
     A trial with `k` of `n` trainings stuck is one observation: the empirical logit `log((k + 1/2) / (n - k + 1/2))`,
     whose noise has the variance `1 / (k + 1/2) + 1 / (n - k + 1/2)`. A trial of 200 trainings therefore weighs more
-    than one of 8, and a trial whose trainings all agree shows the side of the boundary but not the distance from it.
-    The kernel is Matérn 5/2 with a length per axis and hyperparameters of maximum likelihood. scikit-learn's own
-    classifier would need a row per training, and a matrix with the squared number of trainings as its size.
+    than one of 8. A trial whose trainings all agree shows on which side of the boundary it is, but hardly how far from
+    it. The kernel is Matérn 5/2 with one length per axis; its hyperparameters maximize the likelihood. scikit-learn's
+    own classifier would need one row per training, and a matrix of (number of trainings)^2 entries.
 
     Args:
         process: A fitted Gaussian process.
@@ -77,19 +81,20 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits the kernel and the surface to counts. Equal counts give equal surfaces."""
+        """Fits the kernel, then the surface, to the counts of stuck trainings. Equal counts give equal surfaces."""
         kernel = _fitted_kernel(
             counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
         )
         return cls(_conditioned(kernel, counts.points_ND, counts.logits(), counts.variances()), counts)
 
     def logit(self, points_ND: Array) -> tuple[Array, Array]:
-        """Returns the mean and standard deviation of the stuck rate's logit at each point, (N,) each."""
+        """Returns the mean and the standard deviation of the stuck rate's logit at each point, (n_points,) each."""
         mean_N, deviation_N = self._process.predict(points_ND, return_std=True)
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """Returns the surface that would follow if `n` trainings at each point ended exactly as predicted.
+        """Returns the surface that would follow if `n` further trainings at each point ended exactly as this surface
+        predicts.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """
@@ -110,7 +115,8 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """Returns the kernel of maximum likelihood. Cached, because all draws of a batch use the same counts."""
+    """Returns the kernel that maximizes the likelihood. It is cached, because all draws of a batch use the same
+    counts."""
     points_ND, n_stuck_N, n_N = (np.frombuffer(data) for data in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(
@@ -133,13 +139,15 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Samples near the boundary of being stuck: the most informative points where the stuck rate is about one half.
+    """Samples near the boundary of being stuck, where about half of a trial's trainings end stuck, because trainings
+    there are the most informative.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
-    their logarithm, categorical ones one-hot. Among quasi-random candidates the sampler chooses the one with the
-    largest `1.96 * deviation - |mean logit|` (the "straddle"): a point that may be on either side of the contour, and
-    whose rate is uncertain. Running trials count as if they had ended as expected, so that the points of a batch spread
-    out. Until enough trials have finished, points are quasi-random. Conditional parameters are drawn at random.
+    their logarithm, categorical ones as one-hot vectors. Among quasi-random candidates the sampler chooses the one with
+    the largest `1.96 * deviation - |mean logit|` (the "straddle"): a point whose rate is uncertain and may be above or
+    below one half. Running trials count as if they had ended as expected, so that the points of a batch spread out.
+    Until enough trials have finished, points are quasi-random. Conditional parameters (parameters that depend on
+    another one) are drawn at random.
 
     The surface models the objective's value, in which a diverged training counts as stuck under `minimize` and as not
     stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.
@@ -147,9 +155,11 @@ class BoundarySampler(BaseSampler):
     Args:
         space: The unconditional parameters.
         seed: The seed of this trial's candidates.
-        layout_seed: The seed of the quasi-random sequence at the start, the same for all trials of a sweep.
+        layout_seed: The seed of the quasi-random sequence, from which the first trials are drawn; the same for all
+            trials of a sweep.
         n_replicates: The number of trainings of trials without the attribute `N_JUDGED`.
-        n_startup: Finished trials before the surface is used; `None` for four per parameter, at least eight.
+        n_startup: The number of finished trials from which on the surface is used; `None` for four per parameter, but
+            at least eight.
 
     Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
     Binois & Ludkovski 2021, Stat. Comput. 31.
@@ -171,13 +181,14 @@ class BoundarySampler(BaseSampler):
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
-        """Returns all parameters that are drawn together. They follow from the sweep alone, not from past trials."""
+        """Returns all parameters that are drawn together. They are determined by the sweep, not by past trials."""
         return self._space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws all unconditional parameters: quasi-random ones at first, then the most informative candidate."""
+        """Draws all unconditional parameters: for the first trials from a quasi-random sequence, later the most
+        informative of many candidates."""
         if not search_space:
             return {}
         cube = _Cube(search_space)
@@ -207,25 +218,26 @@ class BoundarySampler(BaseSampler):
 
 
 class _Cube:
-    """A search space mapped to the unit cube. A categorical parameter gets one coordinate for each choice."""
+    """Maps a search space to the unit cube. A categorical parameter has one coordinate for each choice."""
 
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
         self._transform = SearchSpaceTransform(space, transform_0_1=True)
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
-        """Returns the points of trials in the unit cube, (N, D)."""
+        """Returns the points of trials in the unit cube, (n_trials, n_coordinates)."""
         rows = [self._transform.transform({name: trial.params[name] for name in self._space}) for trial in trials]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
 
     def values(self, point: Array) -> dict[str, Any]:
-        """Converts a point (D,) of the unit cube back to parameter values."""
+        """Converts a point of the unit cube, (n_coordinates,), back to parameter values."""
         return self._transform.untransform(point)
 
     def quasi_random(self, n: int, seed: int) -> Array:
-        """Returns the first `n` points of a scrambled Sobol' sequence, (n, D).
+        """Returns the first `n` points of a scrambled Sobol' sequence, (n, n_coordinates).
 
-        The interval of a categorical parameter is divided equally among its choices.
+        For a categorical parameter the sequence has one coordinate, whose interval is divided equally among the
+        choices.
         """
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]

@@ -17,8 +17,8 @@ from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 
 _GROWTH = 4
-"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far, so the number of evaluations grows only with
-the logarithm of the number of trainings."""
+"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far, so that the claim is evaluated only about
+log(number of trainings) times."""
 
 
 class Claim(SpecModel):
@@ -30,12 +30,13 @@ class Claim(SpecModel):
         source: The publication or person that makes the claim.
         workload: As in a `Sweep`.
         fixed: Parameters that are the same in all groups.
-        groups: The values of the other parameters, the same names in each group, by the group's name.
-        states: Statements that make up the claim; it holds if all of them do: `rate(stuck, small) > 0.5`.
+        groups: By the group's name, the values of the parameters in which the groups differ. Each group gives the same
+            parameters.
+        states: Statements such as `rate(stuck, small) > 0.5`. The claim holds if all of them hold.
         budget: The largest number of trainings, of all groups together.
         batch: The number of trainings of each group at the first evaluation.
-        confidence: 1 minus an upper bound on the chance of a wrong verdict of either kind.
-        seed: Seeds all trainings. Choose a seed from which the claim was not derived.
+        confidence: 1 minus the largest allowed chance of a wrong verdict, whether `supported` or `refuted`.
+        seed: Seeds all trainings. Choose a seed other than that of the trainings that led to the claim.
     """
 
     name: str = Field(pattern=SWEEP_NAME)
@@ -109,7 +110,8 @@ class Claim(SpecModel):
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep stores it: a user's workload file, which the sweep copies, has no path."""
+        """Returns the claim as a sweep stores it: without the folder of a user's workload file, because the sweep
+        stores a copy of the file."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:

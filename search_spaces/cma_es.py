@@ -15,14 +15,14 @@ from optuna.trial import FrozenTrial, create_trial
 _KIND = "__array__"
 _STATE = "cma:state"
 _MOST_CHARACTERS = 2045
-"""The longest text that Optuna's databases accept as an attribute of a trial."""
+"""The longest text that every database which Optuna supports accepts as an attribute of a trial."""
 
 
 class JsonCmaEsSampler(CmaEsSampler):
     """Draws the same values as Optuna's CMA-ES sampler, but stores the optimizer's state as JSON instead of a pickle.
 
-    Optuna's sampler stores its optimizer as a pickle in a trial's attributes and unpickles it for the next trial, so
-    anybody with write access to the study could run code.
+    Optuna's sampler stores its optimizer as a pickle in a trial's attributes and unpickles it for the next trial.
+    Anybody who can write to the study could so run code here.
     """
 
     _optimizer: CMA
@@ -42,7 +42,7 @@ class JsonCmaEsSampler(CmaEsSampler):
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Serializes the optimizer as attributes of a trial. Ignores the pickle that Optuna passes."""
+        """Writes the optimizer's state as JSON into attributes of a trial. Ignores the pickle that Optuna passes."""
         del optimizer_str
         text = json.dumps(self._optimizer.__getstate__(), default=_to_json)
         begins = range(0, len(text), _MOST_CHARACTERS)
@@ -50,7 +50,7 @@ class JsonCmaEsSampler(CmaEsSampler):
 
 
 def warm_cma_es(seed: int, space: Mapping[str, BaseDistribution], earlier: Sequence[FrozenTrial]) -> CmaEsSampler:
-    """Returns a CMA-ES sampler that starts at the best of the earlier trials, if there are any.
+    """Returns a CMA-ES sampler. If there are trials of earlier sweeps, it starts at the best of them.
 
     Args:
         seed: The seed of the sampler's draws.

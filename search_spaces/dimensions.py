@@ -1,4 +1,5 @@
-"""The dimensions of a search space: how one parameter, or several together, vary over the trials of a sweep."""
+"""The dimensions of a search space. A dimension says how one parameter, or several together, vary over the trials of a
+sweep."""
 
 import json
 import math
@@ -29,7 +30,7 @@ Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), 
 
 
 class Positional(SpecModel):
-    """Base of spec parts whose first fields can be given by position, like Optuna's `suggest_float(name, low,
+    """Base of classes of a spec whose first fields can be given by position, like Optuna's `suggest_float(name, low,
     high)`."""
 
     positional: ClassVar[tuple[str, ...]]
@@ -50,7 +51,7 @@ class Positional(SpecModel):
 
 
 class Categorical(Positional):
-    """A choice among several values, `Categorical(("a", "b"))`; `None` stands for a parameter's null."""
+    """A choice among several values: `Categorical(("a", "b"))`. `None` stands for a parameter's null."""
 
     positional = ("choices",)
 
@@ -66,7 +67,7 @@ class Categorical(Positional):
         return CategoricalDistribution(self.choices)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values on this axis under the `grid` sampler."""
+        """Returns the values that the sampler `grid` takes from this dimension."""
         return list(self.choices)
 
 
@@ -77,7 +78,7 @@ class _Range(Positional):
 
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """The number of values on this axis under the `grid` sampler, `low` and `high` included."""
+    """The number of values that the sampler `grid` takes from this range, `low` and `high` included."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -116,7 +117,7 @@ class Float(_Range):
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values on this axis under the `grid` sampler."""
+        """Returns the values that the sampler `grid` takes from this dimension."""
         return list(self._spread(self.low, self.high))
 
 
@@ -136,7 +137,7 @@ class Int(_Range):
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values on this axis under the `grid` sampler."""
+        """Returns the values that the sampler `grid` takes from this dimension."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 
@@ -153,11 +154,12 @@ Simple: TypeAlias = Annotated[
     | Annotated[Int, Tag("int")],
     Discriminator(_kind),
 ]
-"""A dimension that does not depend on another parameter; a bare value is fixed."""
+"""A dimension that does not depend on another parameter. A bare value in place of a dimension is a fixed parameter."""
 
 
 class Conditional(SpecModel):
-    """A parameter that depends on another: varies as `then` if the other has a value in `among`, else as `otherwise`.
+    """A parameter that depends on another: it varies as `then` if the other has a value in `among`, else as
+    `otherwise`.
 
     Attributes:
         on: The other parameter, itself in the search space and not conditional.
@@ -173,14 +175,14 @@ class Conditional(SpecModel):
     otherwise: Simple | None = None
 
     def branch(self, value: Scalar) -> Simple | None:
-        """Returns how this parameter varies if the other parameter has a value."""
+        """Returns how this parameter varies if the other parameter has the given value."""
         return self.then if value in self.among else self.otherwise
 
 
 class Zip(Positional):
     """Several parameters that vary together: each trial takes one row of values.
 
-    The key in the space lists the parameters: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
+    The search space names all these parameters in one key: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
     """
 
     positional = ("rows",)
@@ -193,7 +195,8 @@ class Zip(Positional):
         def __init__(self, rows: Sequence[Sequence[Scalar]]) -> None: ...
 
     def drawn(self) -> Categorical:
-        """Returns the dimension that Optuna draws: a choice among the rows, written as JSON texts such as `[16, 2]`."""
+        """Returns the dimension that Optuna draws in place of the zipped parameters: a choice among the rows, written
+        as JSON texts such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
     @staticmethod
@@ -212,7 +215,7 @@ Dimension: TypeAlias = Annotated[
     | Annotated[Zip, Tag("zip")],
     Discriminator(_kind),
 ]
-"""Any dimension of a search space; a bare value is fixed."""
+"""Any dimension of a search space. A bare value in place of a dimension is a fixed parameter."""
 
 Varied: TypeAlias = Categorical | Float | Int
-"""The dimensions that Optuna draws without looking at another parameter."""
+"""The types of dimensions that vary and do not depend on another parameter."""

@@ -81,7 +81,8 @@ def _made_by(path: Path, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Resolves a workload's file relative to the file of the spec that names it; keeps names that are registered.
+    """Returns a workload's name with the path of its file resolved relative to the spec's file. Registered names stay
+    unchanged.
 
     The result is absolute, so that the sweep can be resumed from any directory.
     """

@@ -1,4 +1,5 @@
-"""Quantities that are measured of a trial: a sweep's objectives, their values, and constraints on them."""
+"""Quantities that are computed for each trial from its trainings: a sweep's objectives, their values, and constraints
+on them."""
 
 import math
 import re
@@ -18,7 +19,7 @@ Direction: TypeAlias = Literal["minimize", "maximize"]
 
 
 class StuckRate(SpecModel):
-    """The rate of trainings in a trial that end stuck."""
+    """An objective: the share of a trial's trainings that end stuck."""
 
     kind: Literal["stuck_rate"] = "stuck_rate"
     direction: Direction = "minimize"
@@ -30,7 +31,8 @@ class StuckRate(SpecModel):
 
 
 class Rate(Positional):
-    """The rate of trainings in a trial that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
+    """An objective: the share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck,
+    `Rate("stuck")`."""
 
     positional = ("outcome",)
 
@@ -49,7 +51,8 @@ class Rate(Positional):
 
 
 class LossQuantile(SpecModel):
-    """A quantile of `eval_loss` over a trial's trainings. A diverged training counts as the worst finite loss."""
+    """An objective: a quantile of `eval_loss` over a trial's trainings. A diverged training counts as the worst finite
+    loss."""
 
     kind: Literal["loss_quantile"] = "loss_quantile"
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
@@ -62,7 +65,8 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """A quantile, over a trial's trainings, of the step from which on an outcome held: `OnsetQuantile("solved")`.
+    """An objective: the onset of an outcome, that is, the step from which on it held, as a quantile over a trial's
+    trainings: `OnsetQuantile("solved")`.
 
     A training that ends with another outcome counts as one in which the outcome never held.
     """
@@ -89,12 +93,13 @@ Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
 
 
 def goal_of(objective: Measured) -> str:
-    """Formats an objective with its direction, such as `rate of solved, to maximize`."""
+    """Names an objective with its direction, such as `rate of solved, to maximize`."""
     return f"{objective.label}, to {objective.direction}"
 
 
 def _read(given: object) -> object:
-    """Accepts one objective or several: each a spec, or the name of a kind, which stands for the kind's defaults.
+    """Accepts one objective or several. Each is a spec or the name of an objective's class, which stands for its
+    defaults.
 
     A list with one objective becomes that objective.
     """
@@ -127,8 +132,8 @@ class Constraint:
 
     Attributes:
         text: The constraint as the user wrote it.
-        measured: The quantity that is bounded. Its direction points away from the bound, so that a diverged training
-            counts as the worst value.
+        measured: The quantity that is bounded. Its direction is the one in which the constraint is met, so that a
+            diverged training counts against the constraint.
         bound: The number that the quantity is compared with.
     """
 
@@ -190,10 +195,11 @@ def _refused(text: str) -> SpecError:
 
 
 N_JUDGED = "n_judged"
-"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in that number."""
+"""Name of a trial attribute: the number of trainings from which the trial's value was computed. Only stored if trials
+differ in this number."""
 WORST_LOSS = NEVER = 1e12
-"""The largest loss that is reported to a sampler, and the onset of an outcome that never came. Optuna turns NaN into
-the state FAIL, from which samplers learn nothing."""
+"""The largest loss that is reported to a sampler. Also reported as the step of an outcome that never came. NaN is not
+reported, because Optuna would mark the trial as failed, and samplers learn nothing from failed trials."""
 
 
 def objective_value(
@@ -212,7 +218,7 @@ def objective_value(
         outcome: The outcome of each training.
         stuck: Whether each training ended stuck.
         loss: The `eval_loss` of each training; `None` if it was not finite.
-        onset: The step from which the training's outcome held, for each training; `None` without one.
+        onset: For each training, the step from which on its outcome held; `None` if there is no such step.
     """
     if isinstance(objective, StuckRate | Rate):
         named = STUCK if isinstance(objective, StuckRate) else objective.outcome

@@ -1,7 +1,8 @@
-"""Draws trials from the sweep's seed and the trial's number alone, for the samplers `random`, `qmc` and `grid`.
+"""Draws a trial for the samplers `random`, `qmc` and `grid`, whose draws depend only on the sweep's seed and the
+trial's number.
 
-The values are those that Optuna's samplers draw for the trial of this number. The trials before it are not needed, so a
-driver that owns every hundredth trial draws the same values as a single driver of the whole sweep.
+The values are those that Optuna's samplers draw for the trial of this number. Earlier trials are not needed. So if a
+sweep is divided among a hundred drivers, each draws for its trials what a single driver would draw.
 """
 
 from collections.abc import Mapping
@@ -62,13 +63,15 @@ class RandomDraws:
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """Returns the values of the unconditional parameters; `None` if they are to be drawn at random."""
+        """Returns the values of the parameters that do not depend on others; `None` if these values are drawn at
+        random."""
         del trial
         return None
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """Draws the parameters of a sweep's first trials at random, whatever its sampler, and leaves out invalid ones.
+    """Draws parameters for a sweep's first trials at random, also if the sweep has another sampler. Leaves out invalid
+    parameters.
 
     Raises:
         SpecError: If all of them are invalid.
@@ -85,7 +88,7 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
 
 
 class _Space:
-    """Parameters that are drawn together and in their order."""
+    """Parameters that are drawn together, in a fixed order."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
@@ -127,7 +130,7 @@ def draws_of(sweep: Sweep) -> RandomDraws:
 
 
 class _QuasiRandomDraws(RandomDraws):
-    """Draws points of the quasi-random sequence. Draws the first trial and conditional parameters at random."""
+    """Draws points of a quasi-random sequence. Trial 0 and all conditional parameters are drawn at random instead."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)
@@ -141,7 +144,8 @@ class _QuasiRandomDraws(RandomDraws):
 
 
 class _Sequence(SweepQMCSampler):
-    """Optuna's quasi-random sequence for a sweep, kept between draws: Optuna constructs it anew for each point."""
+    """Optuna's quasi-random sequence for a sweep. It is kept from one draw to the next, while Optuna constructs it anew
+    for each point."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep, 0)
@@ -150,7 +154,8 @@ class _Sequence(SweepQMCSampler):
         self._at = 0
 
     def point(self, number: int) -> dict[str, Any]:
-        """Returns the values of point `number` by parameter name. A number below the last restarts the sequence."""
+        """Returns the point with the given number in the sequence, as values by parameter name. If the number is lower
+        than that of the last call, the sequence is started again."""
         self._at = number
         # Only Optuna's own `_sample_qmc` would use the study and the trial, and this class overrides that method.
         return self.sample_relative(None, None, self._distributions)  # type: ignore[arg-type]

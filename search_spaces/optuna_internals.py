@@ -1,4 +1,5 @@
-"""All private names of Optuna that attnsweep uses. Importing this module checks them: another Optuna may lack some."""
+"""All private names of Optuna that attnsweep uses. Importing this module fails if another version of Optuna lacks some
+of them."""
 
 from collections.abc import Container, Sequence
 from importlib.metadata import version
@@ -47,7 +48,8 @@ def constraint_attribute(name: str) -> str:
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """Returns the weights of a TPE estimator's kernels, and for each parameter its distribution and kernels."""
+    """Returns the weights of the kernels of a Parzen estimator, which TPE fits, and for each parameter its distribution
+    and kernels."""
     mixture = estimator._mixture_distribution
     space = estimator._search_space
     columns = zip(space.values(), mixture.distributions, strict=True)
@@ -55,9 +57,9 @@ def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, A
 
 
 class InformedStudy(Study):
-    """A study whose sampler sees the complete trials of earlier sweeps as well, placed before the study's own trials.
+    """A study whose sampler sees the complete trials of earlier sweeps too. They come before the study's own trials.
 
-    The earlier trials are in no storage, so they take no numbers.
+    The earlier trials are not in the study's storage, so they have no numbers in the study.
     """
 
     def __init__(self, name: str, storage: BaseStorage, sampler: BaseSampler, earlier: Sequence[FrozenTrial]) -> None:

@@ -1,7 +1,7 @@
 """The pruners that a sweep can name: all of Optuna's pruners that compare values at steps.
 
-Each class has the name and the arguments of Optuna's pruner, and Optuna's documentation describes them. A step is a
-step of the optimizer; values are compared at probes.
+Each class has the name and the arguments of Optuna's pruner, and Optuna's documentation describes them. A pruner's step
+is a step of the optimizer. Values are compared at probes, the steps at which trainings are measured.
 """
 
 import warnings
@@ -38,7 +38,8 @@ class PercentilePruner(SpecModel):
 
 
 class SuccessiveHalvingPruner(SpecModel):
-    """Asynchronous successive halving (ASHA): at each rung, one in `reduction_factor` trials continues."""
+    """Asynchronous successive halving (ASHA): at each of several steps ("rungs"), one in `reduction_factor` trials
+    continues."""
 
     kind: Literal["successive_halving"] = "successive_halving"
     min_resource: int | Literal["auto"] = "auto"
@@ -48,7 +49,8 @@ class SuccessiveHalvingPruner(SpecModel):
 
 
 class HyperbandPruner(SpecModel):
-    """Hyperband: several instances of successive halving side by side, which first prune at different rungs."""
+    """Hyperband: several instances of successive halving side by side. They differ in the step at which they first
+    prune."""
 
     kind: Literal["hyperband"] = "hyperband"
     min_resource: int = 1
@@ -68,7 +70,7 @@ class ThresholdPruner(SpecModel):
 
 
 class PatientPruner(SpecModel):
-    """Prunes a trial whose value has not improved for `patience` probes, if the wrapped pruner agrees."""
+    """Prunes a trial if its value has not improved for `patience` probes and the wrapped pruner agrees."""
 
     kind: Literal["patient"] = "patient"
     wrapped_pruner: "Pruner | None" = None
@@ -87,7 +89,8 @@ _KINDS: Mapping[str, type[SpecModel]] = {
 
 
 def _read(given: object) -> object:
-    """Converts a pruner's name, or a mapping with its kind and arguments, to the pruner. Used before validation."""
+    """Converts a pruner's name, or a mapping with its class and arguments, to the pruner. Is called before
+    validation."""
     if given is None or type(given) in _KINDS.values():
         return given
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}

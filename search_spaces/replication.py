@@ -1,4 +1,5 @@
-"""The number of seeded trainings of a trial: fixed, or as many as an interval of its stuck rate needs."""
+"""The number of trainings (replicates with different seeds) of a trial: a fixed number, or as many as make the interval
+of its stuck rate narrow enough."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -15,12 +16,12 @@ _MOST = 2**31 - 1
 class Sequential(SpecModel):
     """Gives a trial further seeds, batch by batch, until its stuck rate is known precisely enough.
 
-    The 95% interval is that of `confidence_sequence`. It is anytime-valid, so it may decide when to stop.
-    Each batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
+    The 95% interval of the rate is that of the module `confidence_sequence`, which stays valid although it decides when
+    to stop. Every batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
 
     Attributes:
         width: The trial ends when the interval is at most this wide.
-        threshold: The trial also ends when the interval excludes this rate; `None` for no such rule.
+        threshold: The trial also ends when the interval excludes this rate; `None` if no rate ends it.
         at_most: The trial ends after this many trainings in any case.
         batch: Trainings between two evaluations of the interval.
 
@@ -46,13 +47,15 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Returns whether the stuck rate is known precisely enough after `n` trainings, failed ones not counted."""
+        """Returns whether the stuck rate is known precisely enough after `n` trainings. Failed trainings are not among
+        the `n`."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """Formats the rule for people, such as `8..200 (width 0.1, threshold 0.5)`."""
+        """Formats the rule for readers, such as `8..200 (width 0.1, threshold 0.5)`: trainings of one batch and at
+        most."""
         rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
         return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
 
@@ -75,15 +78,15 @@ Replicates: TypeAlias = Annotated[int | Sequential, BeforeValidator(_check)]
 """The rule for the number of seeded trainings of a trial: a number, or a `Sequential` rule."""
 
 Ended: TypeAlias = Mapping[int, bool | None]
-"""Whether each ended training of a trial is stuck, by replicate; `None` if it failed."""
+"""By replicate, whether each ended training of a trial is stuck; `None` if it failed."""
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
     """Returns how many replicates a trial needs, given the results of the replicates that have ended.
 
-    The result is a function of the rows alone: batches are judged in the order of their numbers, whatever order they
-    ended in, and a further row never lowers it. Failed trainings count as ended but not in the rate; if the whole first
-    batch failed, the trial needs no more.
+    The result depends only on the results, not on the order in which trainings ended: batches are judged in the order
+    of their numbers. A further result never lowers it. Failed trainings count as ended, but not in the stuck rate. If
+    all trainings of the first batch failed, the trial needs no more.
     """
     if isinstance(rule, int):
         return rule

@@ -15,8 +15,8 @@ _QUANTITY = re.compile(
     r"\s*,\s*(?P<group>[\w.+-]+)\s*\)"
 )
 What: TypeAlias = Literal["outcome", "event", "role", "value"]
-"""What a rate or median is about: how trainings ended, when an event first happened, when a head took a role, or the
-value of a metric at the end."""
+"""What a rate or median in a statement is about: how trainings ended, when an event first happened, when a head took a
+role, or the value of a metric at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class Quantity:
     Attributes:
         kind: `rate`, the share of the trainings in which something is true; or `median`, the median step at which it
             first became true, or the median of a metric.
-        what: The type of the thing that is named.
+        what: Whether `name` is an outcome, an event, a role or a metric.
         name: An outcome, `stuck`, or the name of an event, a role or a metric.
         group: The name of the group of trainings.
-        by: The step by which it must have become true, for a rate; `None` for the end of the training.
-        before: The event that must not have happened earlier or at the same probe; `None` for no such event.
+        by: For a rate, the step by which the named thing must have happened; `None` for the end of the training.
+        before: Another event, before which the event `name` must have happened; `None` for no such condition.
         layer: The name or number of the layer whose heads may have the role; `None` for any layer.
-        side, than: Whether the metric must be above or below this number, for a rate of a metric.
+        side, than: For a rate of a metric, whether the metric must be above or below the number `than`.
     """
 
     kind: Literal["rate", "median"]
@@ -47,7 +47,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields fit together; for example, only an event may have `before`."""
+        """Whether the fields can be combined; for example, only an event may have the field `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -63,7 +63,7 @@ class Statement:
 
     Attributes:
         text: The statement as the user wrote it.
-        lower, upper: The two sides; `None` for a side that is a plain number, which is then its factor.
+        lower, upper: The two sides; `None` for a side that is a plain number. The number is then the side's factor.
         lower_factor, upper_factor: Positive factors of the sides.
     """
 
@@ -114,7 +114,7 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Parses one side of a statement into a factor and a quantity. A plain number is a factor without quantity."""
+    """Parses one side of a statement into a factor and a rate or median. A plain number gives a factor alone."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())

@@ -28,8 +28,8 @@ class _BudgetedGridSampler(GridSampler):
 class SweepQMCSampler(QMCSampler):
     """Optuna's quasi-random sequence over the unconditional parameters. The draws do not depend on results.
 
-    Optuna's own sampler derives the search space from a completed trial. Until there is one, Optuna's sampler may draw
-    at random from the sweep's seed: the same configuration again and again.
+    Optuna's own sampler derives the search space from a completed trial. Before the first trial is complete, it draws
+    at random from the sweep's seed, and so may draw the same configuration again and again.
     """
 
     def __init__(self, sweep: Sweep, own_seed: int) -> None:
@@ -54,7 +54,7 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
     Args:
         earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
 
-    Layouts that are shared by the whole sweep (the quasi-random sequence, the grid) are seeded by the sweep alone.
+    The quasi-random sequence and the grid, which all trials share, are seeded by the sweep's seed alone.
     """
     sweep_seed = sweep.seed % 2**32
     seed = trial_seed(sweep, trial)
@@ -97,7 +97,8 @@ def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
 
 
 def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    """Returns by name the Optuna distributions of all that a trial has drawn, conditional parameters included."""
+    """Returns the Optuna distributions of all parameters that a trial has drawn, by name. Conditional parameters are
+    included."""
     known: dict[str, BaseDistribution] = {}
     while missing := undrawn(sweep, {name: drawn[name] for name in known}):
         known |= {name: dimension.distribution() for name, dimension in missing.items()}
@@ -105,7 +106,8 @@ def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Bas
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """Draws the parameters that a trial lacks, unconditional ones first. Returns all parameters' values by name."""
+    """Draws those parameters of a trial that have no value yet, unconditional ones first. Returns the values of all
+    parameters by name."""
     while missing := undrawn(sweep, trial.params):
         for name, dimension in missing.items():
             draw(trial, name, dimension)
@@ -113,10 +115,11 @@ def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
 
 
 def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Returns a trial's values by parameter name, conditional parameters included, without those at their default.
+    """Returns a trial's parameter values by name, conditional parameters included. Leaves out parameters that have
+    their default.
 
     Args:
-        drawn: The values drawn for the trial, complete: `undrawn` would return nothing.
+        drawn: All values that were drawn for the trial; no parameter may be left for which `undrawn` requests a draw.
     """
     values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
@@ -129,7 +132,8 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns in order the parameters that a trial has to draw next. Parameters that depend on these come later.
+    """Returns the parameters that a trial has to draw next, in order. Parameters that depend on them follow in later
+    calls.
 
     Args:
         drawn: The values drawn for the trial so far.
@@ -145,7 +149,8 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """Returns the value of one parameter: the one that the trial drew before, or a new one by the trial's sampler."""
+    """Returns the value of one parameter: the value that the trial has already drawn, or a new one from the trial's
+    sampler."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)

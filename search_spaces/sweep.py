@@ -19,12 +19,13 @@ from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
 Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary", "nsga2"]
 LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
-"""The samplers whose draws do not depend on how earlier trials ended."""
+"""The samplers that do not learn: their draws do not depend on how earlier trials ended."""
 SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")
 """The samplers that support several objectives and constraints."""
 
 _TRAININGS_WITH_ALL_PROBES = 250_000
-"""The largest sweep that keeps every probe of its curves by default: 600 MB of curves for system P."""
+"""The largest sweep, in trainings, whose curves keep every probe by default. For system P (attention on positions), its
+curves take 600 MB."""
 
 SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
@@ -67,9 +68,10 @@ class Sweep(SpecModel):
         constraints: What a trial must meet to count as good, such as `stuck_rate <= 0.1`: docs/sampling.md.
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         pruner: Ends trials early that fall behind: docs/pruning.md; `None` for none.
-        prune_anyway: Prune although the objective is the stuck rate, which pruning biases.
-        curves_every: Keep one in this many probes of each curve, and the first and the last; `None` keeps every probe
-            of up to 250,000 trainings, one in 2 of up to 500,000, and so on. `replay` computes all of them again.
+        prune_anyway: Allows a pruner although the objective is the stuck rate, which pruning biases.
+        curves_every: Keep one in this many probes of each curve, besides the first and the last. `None` keeps every
+            probe in sweeps of up to 250,000 trainings, one in 2 in sweeps of up to 500,000, and so on. `replay` can
+            compute the other probes again.
         storage: An Optuna storage URL instead of the sweep directory's journal; for SQLite with an absolute path.
         description: One line for `attnsweep specs` and MLflow.
     """
@@ -130,7 +132,7 @@ class Sweep(SpecModel):
 
     @property
     def bounds(self) -> tuple[Constraint, ...]:
-        """The texts of `constraints`, parsed."""
+        """The texts of the field `constraints`, parsed."""
         return read_constraints(self.constraints)
 
     def __repr__(self) -> str:
@@ -143,7 +145,8 @@ class Sweep(SpecModel):
         return f"<pre>{html.escape(self.to_yaml())}</pre>"
 
     def to_json(self) -> str:
-        """Returns the spec as JSON text. Keeps the order of the space, in which samplers draw the parameters."""
+        """Returns the spec as JSON text. Keeps the order of the parameters in the space, because samplers draw them in
+        this order."""
         return _text(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
@@ -165,8 +168,8 @@ class Sweep(SpecModel):
     def sha256(self) -> str:
         """Returns the SHA-256 of the spec's content, which does not depend on the order of the space.
 
-        The order decides what a sampler draws. A sweep directory stores it, so the trials of a stored sweep never
-        depend on the order in which the same sweep is given again.
+        Samplers draw parameters in the order of the space. A sweep directory stores this order, so a stored sweep draws
+        the same trials even if it is given again with another order.
         """
         return sha256_of(self.model_dump(mode="json"))
 
@@ -175,11 +178,12 @@ class Sweep(SpecModel):
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns n if one in n probes of a training is kept in the curves, besides the first and the last."""
+        """Returns n if one in n probes of a training is kept in the curves. The first and the last are always kept."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns the dimension of each parameter. A `Zip`'s parameter is a choice among the values in its column."""
+        """Returns the dimension of each parameter. A parameter of a `Zip` gets a choice among the values that the rows
+        give it."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):
@@ -194,7 +198,8 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns what a sampler draws unconditionally: the parameters, and for each `Zip` a choice among its rows."""
+        """Returns the dimensions that a sampler draws for every trial: the unconditional parameters, and for each `Zip`
+        a choice among its rows."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()
@@ -202,11 +207,11 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in drawn.items() if isinstance(dimension, Varied)}
 
     def grid(self) -> dict[str, list[Scalar]]:
-        """Returns the values along each axis under the `grid` sampler, by the name of the parameter or `Zip`."""
+        """Returns the values that the sampler `grid` combines, by the name of the parameter or `Zip`."""
         return {name: dimension.grid() for name, dimension in self.drawn().items()}
 
     def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Replaces each drawn row of a `Zip` by the values of its parameters."""
+        """Returns the drawn values with each row of a `Zip` replaced by the values of the single parameters."""
         values: dict[str, Scalar] = {}
         for name, value in drawn.items():
             if isinstance(self.space.get(name), Zip):
@@ -259,7 +264,7 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
 
 
 def sha256_of(spec: object) -> str:
-    """Returns the SHA-256 of a spec that is given as plain JSON values, whatever the order of keys."""
+    """Returns the SHA-256 of a spec that is given as plain JSON values. The order of keys does not affect it."""
     return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
-"""The largest allowed grid: Optuna builds the whole grid again for each trial."""
+"""The largest allowed number of grid points, because Optuna builds the whole grid again for each trial."""
 
 
 def check_sweep(
@@ -31,8 +31,8 @@ def check_sweep(
         own_outcomes: The outcomes that the workload declares besides the shipped ones.
 
     Raises:
-        SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a conditional on a
-            parameter that is missing or conditional; for a grid that cannot be laid out.
+        SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a parameter that
+            depends on one which is missing or itself conditional; for a grid that is too large or has too few points.
     """
     declared = parameters.declared()
     for name, dimension in sweep.parameters().items():
@@ -70,13 +70,13 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that the workload can give an outcome of which a rate or onset is requested.
+    """Checks that trainings of the workload can end with an outcome whose rate or onset is requested.
 
     Args:
         subject: The field that names the outcome, for the error.
         outcome: The outcome's label.
         own: The outcomes that the workload declares besides the shipped ones.
-        is_one: Whether a single outcome is required: `stuck` stands for several.
+        is_one: Whether a single outcome is required. `stuck` stands for several outcomes.
 
     Raises:
         SpecError: If the workload never gives the outcome.
@@ -115,7 +115,8 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Checks that at least one combination of values can be trained. Single trials are checked when they are drawn."""
+    """Checks that at least one combination of the swept values is valid. Each trial is checked again when it is
+    drawn."""
     axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):

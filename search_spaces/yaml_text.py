@@ -35,7 +35,7 @@ def yaml_text(values: Mapping[str, object]) -> str:
 
 
 class _Representer(RoundTripRepresenter):
-    """Writes null as `null`, where ruamel's own representer writes an empty text."""
+    """Writes null as `null`. The YAML library's own representer would write an empty text."""
 
 
 _Representer.add_representer(

@@ -71,7 +71,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the owner was a process of this machine and has ended."""
+        """Whether the owner was a process of this machine that does not run any more."""
         if self.processes is None or self.processes != _processes():
             return False
         try:
@@ -103,11 +103,11 @@ def _processes() -> str | None:
 
 
 class LostLeaseError(StoreError):
-    """Raised if another process has taken over the sweep's lease."""
+    """Raised if another process has taken over the lease, the lock of a sweep in an object store."""
 
 
 class Versioned(NamedTuple):
-    """A text in an object store, with its version and the time when it was written by the store's clock."""
+    """A text in an object store, with its version and the time, by the store's clock, at which it was written."""
 
     text: str
     version: str
@@ -157,8 +157,8 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Renews the lease, even an expired one, unless it lasts for at least half its duration from now. Raises
-        LostLeaseError if another process has taken the lease."""
+        """Renews the lease, unless it lasts for at least half its duration from now. An expired lease is renewed too.
+        Raises LostLeaseError if another process has taken the lease."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
                 self._renew()
@@ -218,7 +218,7 @@ class ObjectLock:
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Replaces the text of the lease, if the stored lease still has the version that this process saw last.
+        """Replaces the text of the lease, if nobody has changed the lease since this process read or wrote it last.
 
         Returns:
             The new version.

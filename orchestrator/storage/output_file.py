@@ -1,4 +1,5 @@
-"""Writes files that a user names, as with `--out`, under temporary names first: a failure leaves the old file."""
+"""Writes files that a user names, as with `--out`. A file is first written under a temporary name, so that a failure
+leaves the file that was there before."""
 
 import os
 import secrets
@@ -18,14 +19,14 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
     """A context for writing a file: yields a temporary path, which replaces `out` at the end. An exception leaves `out`
     unchanged.
 
-    If `out` is a link, the link is replaced and not its target, which may be a stranger's.
+    If `out` is a link, the link itself is replaced. Its target, which may be a stranger's file, stays unchanged.
 
     Args:
         out: A new file, or a regular file to replace.
         flag: The option that named the file.
 
     Raises:
-        UserError: If anything else is there, or if writing fails, also within the block.
+        UserError: If `out` is anything else, such as a folder, or if writing fails, also within the block.
         StoreError: If the disk fails.
     """
     refuse_special(out, flag)
@@ -50,7 +51,7 @@ def writing_folder(out: Path) -> Iterator[Path]:
         out: A new or an empty folder, given as `--out`.
 
     Raises:
-        UserError: If anything else is there, or if writing fails, also within the block.
+        UserError: If `out` is anything else, such as a file, or if writing fails, also within the block.
         StoreError: If the disk fails.
     """
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -70,7 +71,8 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def check_output(out: Path) -> None:
-    """Raises UserError if `writing_file` could not write a file; called before the work is done. Writes nothing."""
+    """Raises UserError if `writing_file` could not write the file. Call it before the work whose result the file will
+    hold. Writes nothing."""
     refuse_special(out)
     if not out.parent.is_dir():
         raise unwritable(out, "--out", f"the folder {out.parent} does not exist")
@@ -79,8 +81,8 @@ def check_output(out: Path) -> None:
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Raises UserError unless the output path is free or a regular file, and its name is valid: a rename over
-    `/dev/null` would break the machine."""
+    """Raises UserError unless the path names a regular file or nothing yet, and its name is valid. Replacing
+    `/dev/null` by a file, for example, would break the machine."""
     try:
         mode = out.stat().st_mode
     except FileNotFoundError:
@@ -94,14 +96,6 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
 
 
 def make_folder(folder: Path, flag: str) -> None:
-    """Makes a folder for the user's output files, unless it exists.
-
-    Args:
-        flag: The option that named the folder.
-
-    Raises:
-        UserError: If it cannot be made.
-    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -109,15 +103,15 @@ def make_folder(folder: Path, flag: str) -> None:
 
 
 def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
-    """Returns the error for a failed write: a StoreError if the machine is at fault, else a UserError that suggests
-    another path."""
+    """Returns the error for a failed write: a StoreError if the machine is at fault, otherwise a UserError that
+    suggests another path."""
     if is_fault(error):
         return unreadable(str(path), error, expected=f"a {kind} that can be written")
     return unwritable(path, flag, error.strerror or str(error), kind)
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
-    """Returns the error for a file or folder that the user named with an option and that cannot be written."""
+    """Returns the error for a file or folder that cannot be written and that the user named with an option."""
     return UserError(
         flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another path ({reason})"
     )

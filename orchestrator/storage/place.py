@@ -1,4 +1,4 @@
-"""The contract of a place: a folder, or a prefix of an object store, that holds one sweep."""
+"""The interface of a place: a folder, or a prefix of an object store, that holds one sweep."""
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +12,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 
 ASIDE = "set_aside"
-"""Folder of files that are no longer read. The user may delete them."""
+"""Folder of files that were set aside: they are not read any more, and the user may delete them."""
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints of unfinished packs."""
 
@@ -36,14 +36,14 @@ class Place(Protocol):
     """Interface of the place of a sweep: its texts (`sweep.json`), its Parquet files (`trainings/<name>.parquet`), and
     the lock of its only writer.
 
-    Implementers: writes are atomic: whenever the process is killed, a file exists completely under its name, or not at
-    all. A write or removal is durable, and visible to every later reader, once the call returns. Nothing is written
-    through a link in the place, because a stranger may have made it. An error that the user can fix, except
-    FileNotFoundError, is a UserError of one line without credentials.
+    Rules for implementations: Writes are atomic: even if the process is killed, a file is complete or does not exist. A
+    write or removal is durable, and visible to every later reader, once the call returns. No write follows a link in
+    the place, because a stranger may have made the link. An error that the user can fix, except FileNotFoundError, is a
+    UserError of one line without credentials.
 
     Attributes:
         pins_open_files: Whether an opened file can be read after its removal.
-        n_at_once: Number of files to open concurrently: above 1 if each takes a round trip.
+        n_at_once: Number of files to open concurrently: above 1 if opening a file takes a request over the network.
         full_name: The place's name for a reader on another machine.
     """
 
@@ -56,7 +56,7 @@ class Place(Protocol):
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
         """A context for reading an opened file. Errors of the disk or the store become UserErrors that name the file.
 
-        An OSError that still leaves the context means that the file is damaged: see `storage.errors`.
+        If the context raises an OSError, the file is damaged: see `storage.errors`.
         """
 
     def inside(self, folder: str) -> Self:
@@ -66,7 +66,7 @@ class Place(Protocol):
         """Returns whether a new sweep can be created here, because the place does not exist or is empty."""
 
     def check_makeable(self) -> None:
-        """Checks whether `make` is likely to succeed, without leaving anything behind. Raises OSError if not."""
+        """Checks whether `make` is likely to succeed. Leaves nothing behind. Raises OSError if `make` would fail."""
 
     def make(self) -> None:
         """Creates the place unless it exists. Raises OSError if that fails."""
@@ -78,10 +78,11 @@ class Place(Protocol):
 
     def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
         """Writes a text file, replacing an earlier one of the same name. For the name `folder/name` the folder is made
-        too. With `durable=False` the write is atomic only, for texts that would be worthless after a crash."""
+        too. With `durable=False` the write is atomic, but a crash of the machine may undo it."""
 
     def put_new_text(self, name: str, text: str) -> None:
-        """Writes a new text. Of several concurrent writers one succeeds; the others get a FileExistsError."""
+        """Writes a text under a name that does not exist yet. Of several concurrent writers one succeeds; the others
+        get a FileExistsError."""
 
     def has_folder(self, folder: str) -> bool: ...
 
@@ -94,8 +95,8 @@ class Place(Protocol):
         """Returns the size in bytes of every file below this place, by its relative path. Links are not followed.
 
         Args:
-            pass_over: Called with the error for each file or folder below the place that cannot be read now. Without
-                it, the error is raised as a StoreError.
+            pass_over: Is called with the error for each file or folder that cannot be read now. Without this function,
+                the error is raised as a StoreError.
         """
 
     def names(self, folder: str) -> list[str]:
@@ -105,7 +106,7 @@ class Place(Protocol):
         """Returns the names of temporary files that an interrupted `publish` has left."""
 
     def file_name(self, folder: str, name: str) -> str:
-        """Returns the name of a Parquet file for messages: with its folder and place."""
+        """Returns the name of a Parquet file with its folder and place, as messages print it."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if there is none."""
@@ -114,7 +115,7 @@ class Place(Protocol):
         """Publishes one Parquet file under the same name in each of several folders, in the given order.
 
         Args:
-            stem: The beginning of the name. The `digest` of the last file is its end.
+            stem: The beginning of the name. The name ends with the `digest` of the last file.
             files: For each folder, a function that writes the file's content to a local path. All are called, in their
                 order, before the first file is published.
 
@@ -129,5 +130,5 @@ class Place(Protocol):
         """Moves a Parquet file to the folder `set_aside/<folder>`, where no reader looks for rows."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
-        """Takes the sweep's lock, or the lock with another file name. Raises a UserError that names the holder and its
-        command if another process has the lock."""
+        """Takes the sweep's lock, or the lock in another file if one is named. If another process has the lock, raises
+        a UserError that names this process and its command."""

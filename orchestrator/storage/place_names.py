@@ -1,4 +1,5 @@
-"""Converts what the user typed to the place of a sweep, and back. Only an `s3://` name loads the client of stores.
+"""Converts a directory or URI that the user typed to the place of a sweep, and back. Only an `s3://` URI loads the
+client of object stores.
 
 Places in the folder of a Ray session, such as a job's working directory, are refused, because Ray deletes that folder.
 """
@@ -27,11 +28,11 @@ _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+
 def place_of(where: PlaceName, subject: str = "DIR") -> Place:
     """Returns the place that a user named: a directory, which need not exist, or a prefix `s3://BUCKET/PREFIX`.
 
-    No request is sent to an object store yet. A place is returned unchanged.
+    Sends no request to an object store. Returns `where` itself if it is a place already.
 
     Args:
         where: What the user gave.
-        subject: The argument or option that it was given for.
+        subject: The argument or option that `where` is the value of.
 
     Raises:
         UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
@@ -83,8 +84,8 @@ def local_path(text: str) -> Path:
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Suggests a neighbouring directory with a similar name that holds the given file; if there is none, returns
-    `otherwise`."""
+    """Suggests a neighbouring directory that has a similar name and holds the given file. Returns `otherwise` if there
+    is none."""
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
@@ -98,7 +99,8 @@ def as_argument(place: object) -> str:
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """Returns the path. Raises UserError if no directory can exist there, as below a file or in a circle of links."""
+    """Returns the path. Raises UserError if no directory can exist there, for example below a file or in a circle of
+    links."""
     try:
         path.stat()
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""The JSON records of a sweep directory, such as `sweep.json`: all are written and read alike, by one strict model
-each.
+"""Reads and writes the JSON records of a sweep directory, such as `sweep.json`, each by its own strict model.
 
-A file holds the `sha256` of its record, and a record is written in exactly one way, so any changed byte is detected.
-Files of earlier versions have no `sha256`, so only their form is checked. A field that a later version has added has a
-default, and is left out of the file where it has that default; so files of earlier versions can still be read.
+A file holds the `sha256` of its record, and every record has exactly one written form, so any changed byte is detected.
+Files of earlier versions have no `sha256`: only their form is checked. A field that a later version added has a
+default, and is not written while it has this default, so that files of earlier versions can still be read.
 """
 
 import json
@@ -30,7 +29,8 @@ class Record(BaseModel):
 
 
 def unless_empty(default: object, **limits: Any) -> Any:
-    """Returns a field that is left out of the file while its value is empty, as in files of earlier versions."""
+    """Declares a field that is left out of the file while its value is empty, because files of earlier versions lack
+    the field."""
     return Field(default=default, exclude_if=lambda value: not value, **limits)
 
 
@@ -82,7 +82,7 @@ class RecordFile(Generic[R]):
         return None
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record on which no result depends; returns `None` if the record is missing or cannot be read."""
+        """Reads a record that no result depends on. Returns `None` if the record is missing or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
@@ -92,7 +92,7 @@ class RecordFile(Generic[R]):
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
-        """Replaces a record on which no result depends. An error of the disk or store is ignored."""
+        """Replaces a record that no result depends on. Ignores errors of the disk or store."""
         with suppress(StoreError):
             place.put_text(self.name, self.text(record), durable=False)
 
@@ -102,7 +102,7 @@ class RecordFile(Generic[R]):
         return _written(content | {_CHECKSUM: sha256_of(content)})
 
     def parse(self, text: str) -> R:
-        """Parses the text of a record's file, as `text` has made it.
+        """Parses the text of a record's file, which the method `text` has made.
 
         Raises:
             ValueError: If the text was not made by `text`.
@@ -128,7 +128,6 @@ def _written(content: Mapping[str, Any]) -> str:
 
 
 def reason_of(damage: Exception) -> str:
-    """Returns in one line why a record cannot be read."""
     if isinstance(damage, ValidationError):
         first = damage.errors(include_url=False)[0]
         return ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])

@@ -1,8 +1,8 @@
-"""The records of a sweep's run on which no row depends: progress, the predicted cost, and replays of trainings.
+"""Records of a sweep that no result depends on: progress, the predicted cost, and replays of trainings.
 
-`progress.json` is rewritten by the driver and read by `attnsweep status`. `promise.json` holds what `attnsweep
-forecast` predicted, which is first kept for the user on this machine. `replays.json` tells how trainings ended that
-were trained again at the end of the sweep.
+`progress.json` is rewritten by the driver and read by `attnsweep status`. `promise.json` holds the cost that `attnsweep
+forecast` predicted before the sweep began. `replays.json` holds the results of trainings that were repeated at the end
+of the sweep, as a check.
 """
 
 import hashlib
@@ -29,13 +29,14 @@ from attnsweep.workloads.errors import UserError
 
 _WRITE_SECONDS = 3.0
 _UPLOAD_SECONDS = 15.0
-"""Seconds between two writes to an object store: more, because the driver waits for the answer."""
+"""Seconds between two writes of the progress to an object store. They are longer than for a disk, because the driver
+waits for the store's answer."""
 _ALIVE = timedelta(minutes=1)
-"""A driver that has written nothing for longer than this may be dead."""
+"""A driver that has not written its progress for longer than this may be dead."""
 
 
 class PackUnderWay(Record):
-    """A pack in training: its size, and the progress that its trainer has last reported.
+    """A pack in training: the number of its trainings, and the progress that its trainer has last reported.
 
     Attributes:
         pack: The pack's name.
@@ -67,7 +68,7 @@ class Progress(Record):
         doing: The driver's activity in words; empty once its run has ended.
         n_asked: Number of trials requested from the sampler so far.
         packs: The packs in training.
-        mlflow: What is not in MLflow yet, in words; empty if nothing is missing or known to be.
+        mlflow: Which trials MLflow does not have yet, in words; empty if it has all or this is unknown.
     """
 
     at: AwareDatetime
@@ -77,8 +78,8 @@ class Progress(Record):
     mlflow: str = ""
 
     def in_words(self, now: datetime) -> str:
-        """Describes whether the sweep is running, with ages of its progress. Ages are at least 0, because two
-        machines' clocks may differ."""
+        """Describes whether the sweep is running, and how long ago its driver wrote last. This time is at least 0,
+        although the clocks of two machines may differ."""
         age = max(now - self.at, timedelta(0))
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
@@ -95,8 +96,8 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 def progress_of(places: Sequence[Place]) -> Progress | None:
-    """Returns the progress that a sweep's driver has written, or the drivers of its shards together; `None` if there is
-    none.
+    """Returns the progress that a sweep's driver has written; for a sweep of several drivers, the progress of all
+    together; `None` if no progress was written.
 
     Args:
         places: The directories that the drivers write to.
@@ -119,7 +120,7 @@ class Beacon:
     """Writes a sweep's progress to a file, at most every few seconds. A failure to write never stops the sweep.
 
     Args:
-        place: The sweep, whose one writer this process is.
+        place: The sweep directory. Only this process may write to it.
     """
 
     def __init__(self, place: Place) -> None:
@@ -129,7 +130,7 @@ class Beacon:
         self._n_asked = 0
 
     def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
-        """Writes the progress, unless it was written a moment ago. Takes the arguments of `Progress`."""
+        """Writes the progress, unless it was written a few seconds ago. Takes the arguments of `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             now = Progress(at=datetime.now(UTC), doing=doing, n_asked=n_asked, packs=tuple(packs), mlflow=mlflow)
@@ -143,8 +144,8 @@ class Beacon:
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Summarizes packs in training: `2 packs under way, step 120 to 400 of 500`; returns an empty text if there are
-    none."""
+    """Summarizes packs in training: `2 packs under way, step 120 to 400 of 500`. Returns an empty text if there are no
+    packs."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)
@@ -168,7 +169,7 @@ class Promise(Record):
     Attributes:
         seconds: Seconds of training on one core or GPU of this machine: the predicted sum of `train_seconds`.
         seconds_low, seconds_high: The range of `seconds`.
-        is_bound: Whether `seconds` is an upper bound, because trainings may end sooner than it assumes.
+        is_bound: Whether `seconds` is an upper bound, because trainings may end before their last step.
         n_rows: Rows of all tables.
         n_bytes: Size of all tables on disk.
     """
@@ -185,7 +186,8 @@ PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a
 
 
 def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
-    """Stores the predicted cost of a sweep for this user, in place of an earlier prediction. A failure is ignored.
+    """Stores the predicted cost of a sweep for this user, until the sweep begins. Replaces an earlier prediction.
+    Ignores failures.
 
     Args:
         spec: The sweep, as a sweep directory would store it.
@@ -199,8 +201,8 @@ def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
 
 
 def take_promise(directory: SweepDirectory) -> None:
-    """Copies the user's predicted cost of a new sweep, if there is one, to the sweep's directory. A failure is
-    ignored."""
+    """Copies the stored cost prediction for a new sweep, if this user has one, to the sweep's directory. Ignores
+    failures."""
     with suppress(OSError, RuntimeError, StoreError, UserError):
         promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
         if promise is not None:
@@ -208,14 +210,14 @@ def take_promise(directory: SweepDirectory) -> None:
 
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
-    """Returns the predicted cost of a sweep; `None` if no prediction can be read, or trials have been added
-    since."""
+    """Returns the predicted cost of a sweep. Returns `None` if no prediction can be read, or if trials were added to
+    the sweep after it."""
     return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:
-    """Returns the folder of a sweep's predicted cost. The folder does not depend on the seed, because the cost does
-    not."""
+    """Returns the folder of a sweep's predicted cost. It is the same for every seed, because the cost does not depend
+    on the seed."""
     key = [spec.but(seed=0).sha256(), environment, platform.node()]
     return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
@@ -226,14 +228,16 @@ LIKELY_CAUSES = (
     "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
     "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
 )
-"""Possible reasons why a training ends differently in another pack, the most likely first."""
+"""Possible reasons why a repeated training ends differently when it trains with other trainings, the most likely
+first."""
 
 
 class Replays(Record):
     """The results of training some recorded trainings of a sweep once more (replays).
 
     Attributes:
-        deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is not finite.
+        deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
+            not finite.
         disagreeing: The columns in which a replay differs from the original row, by training id.
         in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
         left_out: By type of machine, the number of trainings that were not replayed, because no machine of that type
@@ -247,13 +251,14 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest relative deviation of a loss between a training and its replay; `None` if one is not finite."""
+        """The largest relative difference between the losses of a training and its replay; `None` if a loss is not
+        finite."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
     @property
     def fault(self) -> str | None:
-        """A sentence about what is wrong; `None` if all replays end as the original trainings did."""
+        """A sentence about the replays that differ from the original trainings; `None` if none differs."""
         return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
@@ -304,7 +309,7 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the replays of an earlier run like `read_replays`, but `None` for a damaged record, so that its
+    """Returns the replays of an earlier run like `read_replays`. For a damaged record returns `None`, so that its
     trainings are replayed again."""
     try:
         return read_replays(directory)

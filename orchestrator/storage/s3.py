@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _WHOLE_BYTES = 2**20
-"""A file of at most this size is downloaded whole when it is opened: one request instead of several for its parts."""
+"""A file of at most this many bytes is downloaded whole when it is opened, in one request. Larger files are read in
+parts."""
 _READ_BYTES = 4 * 2**20
-"""The smallest part of a larger file that a request reads."""
+"""The smallest number of bytes that one request reads from a file too large to be downloaded whole."""
 _UPLOADED_AT_ONCE = 4
-"""Number of parts of 5 MiB that are uploaded concurrently. Few, because they share the network and each must arrive
-before the request's timeout."""
+"""Number of parts of 5 MiB that are uploaded concurrently. It is low, because all parts share the network and each must
+arrive before the request's timeout."""
 
 
 _FOLDER_MARK = ".folder"
-"""Name of an object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
+"""Name of an empty object that makes a folder exist. Readers of Parquet ignore names that begin with a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,9 @@ class ObjectPrefix:
     """A prefix of a bucket in an object store, as the place of a sweep.
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
-    since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
-    unreadable after its removal. Requests that write use a separate client, whose timeout is shorter than the lease.
+    since 2024). An upload is one PUT or a multipart upload; in both, the object appears when the upload is complete. An
+    opened file may be unreadable after its removal. Requests that write use a separate client, whose timeout is shorter
+    than the lease.
     """
 
     uri: str
@@ -70,8 +72,8 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Like `Place.inside`. The folder shares this place's clients, because a new client takes 8 ms and opens its
-        own connections."""
+        """Like `Place.inside`. Both places share their clients, because a new client takes 8 ms and opens its own
+        connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
@@ -120,8 +122,8 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Like `LeaseStore.swap_text`. If an answer is lost, the client repeats the write, which may then be refused
-        although it succeeded."""
+        """Like `LeaseStore.swap_text`. After a lost answer the client repeats the write. The store may refuse the
+        repetition because the first write has succeeded."""
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:
@@ -190,7 +192,7 @@ class ObjectPrefix:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """A context for reading an object, like `answering`, in which a FileNotFoundError names the object."""
+        """A context for reading an object. Works like `answering`, but a FileNotFoundError names the object."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -232,8 +234,8 @@ class ObjectPrefix:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing, like `answering`, in which "not found" means a missing bucket, because a write needs
-        no existing object."""
+        """A context for writing. Works like `answering`, but the store's answer "not found" means that the bucket is
+        missing, because a write needs no existing object."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -247,8 +249,8 @@ class ObjectPrefix:
 
 
 class _Ranges(io.RawIOBase):
-    """An object of the store as a file for pyarrow, each part read by one request. pyarrow does not take an
-    `obstore.ReadableFile`.
+    """Makes an object of the store a file for pyarrow, which does not accept an `obstore.ReadableFile`. Each read is
+    one request.
 
     Args:
         read: Returns a part of the object, from its start and length in bytes.

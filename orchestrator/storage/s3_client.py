@@ -1,4 +1,5 @@
-"""The client of an S3-compatible store: its configuration from environment and files, and errors for its refusals."""
+"""The client of an S3-compatible store, which takes its configuration from environment and files. Converts refusals of
+the store to errors."""
 
 import configparser
 import os
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 MAX_RETRIES = 4
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60
 READ_SECONDS = 600.0
-"""Timeout of a request that reads. Its repetitions take at most as long again."""
+"""Timeout, in seconds, of a request that reads. All repetitions of a failed request together have the same timeout."""
 WRITE_SECONDS = LEASE_SECONDS / 5
-"""Timeout of a request that writes. Its repetitions take at most as long again. A write begins when the lease is
-confirmed for at least half its time, so it has ended, with the pause before its last repetition, while the lease is
-held."""
+"""Timeout, in seconds, of a request that writes. All repetitions of a failed request together have the same timeout. A
+write begins when the lease (the sweep's lock) lasts for at least half its duration. The timeout is so short that the
+last repetition ends before the lease does."""
 
 _SOURCES = (
     "AWS_ACCESS_KEY_ID",
@@ -33,7 +34,7 @@ _SOURCES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""Variables that give credentials in the environment. The client reads them itself."""
+"""Environment variables from which the client itself obtains credentials."""
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 _FIXES = {
@@ -45,7 +46,7 @@ _FIXES = {
 }
 
 _IS_LATE = re.compile(r"no answer \((?!Connect)")
-"""The answer of a store that was reached but did not reply in time, so its address is right."""
+"""Matches the error of a store that was reached, but did not answer in time. So the store's address is right."""
 
 
 def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
@@ -53,7 +54,7 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
     Args:
         bucket, prefix: Where the objects are.
-        seconds: Timeout of a request, and again of its repetitions.
+        seconds: Timeout of a request, and also of all its repetitions together.
 
     Raises:
         OSError: If AWS does not know the bucket's region.
@@ -84,12 +85,13 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
 
 def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
-    """Returns the error for a request that a store has refused or left unanswered.
+    """Returns the error for a request that a store has refused or not answered.
 
     Args:
         uri: The sweep's URI.
         said: The client's error text: the request, the store's answer in XML, and debugging output.
-        file: The object of the request. The error names it where requests for the sweep's other objects may succeed.
+        file: The object of the request. The error names the object if requests for other objects of the sweep may
+            succeed.
     """
     answer = next(_answers(said), said.partition("\n")[0])
     fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, answer)), None)
@@ -100,8 +102,8 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
 
 
 def _answers(error_text: str) -> Iterator[str]:
-    """Yields possible descriptions of a failed request, best first: the store's own words, the HTTP status, why there
-    was no answer."""
+    """Yields possible descriptions of a failed request, the best first: the store's own words, the HTTP status, the
+    reason why there was no answer."""
     if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):
@@ -114,8 +116,7 @@ def _answers(error_text: str) -> Iterator[str]:
 
 
 def _profile() -> dict[str, str]:
-    """Returns the settings of the chosen profile in AWS's configuration files. Of these only region and keys are
-    used."""
+    """Returns the settings of the chosen profile in AWS's configuration files. Uses only its region and keys."""
     name = os.environ.get("AWS_PROFILE") or "default"
     home = Path.home() / ".aws"
     files = (

@@ -1,8 +1,8 @@
 """Sweeps of several drivers: each owns a shard of the trials, in a sweep directory `DIR/shard-0`, `DIR/shard-1`, ...
 
-`DIR/sweep.json` is the record of the whole sweep; its field `shards` is their number. Everything else is in the shards:
-no rows are written to DIR itself, so no two drivers write the same file. The module imports nothing heavy: a query
-needs no Optuna.
+`DIR/sweep.json` is the record of the whole sweep; its field `shards` is their number. Everything else is in the
+directories of the shards, so no two drivers write the same file. This module imports neither Optuna nor PyTorch, so
+that queries start fast.
 """
 
 import json
@@ -74,7 +74,7 @@ class Shard:
 
 
 WHOLE = Shard(0, 1)
-"""The only shard of a sweep with one driver: it has all trials."""
+"""The only shard of a sweep with a single driver. It has all trials."""
 
 
 def place_of_whole(shard: Place) -> Place:
@@ -83,9 +83,10 @@ def place_of_whole(shard: Place) -> Place:
 
 
 def shards_of(place: Place) -> list[Place]:
-    """Returns the directories of the begun shards of a sweep, in their order; none for a sweep without shards.
+    """Returns the directories of those shards of a sweep whose drivers have begun, in order; none for a sweep without
+    shards.
 
-    A directory is a sweep of shards if and only if the `shards` of its record is positive.
+    A sweep has shards if the field `shards` of its record is positive.
 
     Raises:
         StoreError: If the place does not answer.
@@ -105,8 +106,8 @@ def parts_of(place: Place) -> list[Place]:
 
 
 def allow_many_files() -> None:
-    """Raises this process's limit on open files to the system's maximum, because a shard opens up to 39 files and
-    shells allow 1024."""
+    """Raises this process's limit on open files to the system's maximum: a shard opens up to 39 files, and shells
+    usually allow 1024 in all."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -124,8 +125,8 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
 
 
 def at_once(call: Callable[[T], R], items: Iterable[T], n_at_once: int) -> list[R]:
-    """Calls a function on each item, up to `n_at_once` concurrently; returns the results in order. It is for functions
-    that wait for a disk or network."""
+    """Calls a function that waits for a disk or network on each item, up to `n_at_once` concurrently. Returns the
+    results in order."""
     if n_at_once == 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(n_at_once) as threads:

@@ -1,7 +1,8 @@
-"""The other sweeps that a sweep's record names: merged into its directory, or given to its sampler before it began.
+"""The other sweeps that a sweep's record names: sweeps that were merged into its directory, or whose trials were given
+to its sampler at the start.
 
 A merged directory is for analysis: nothing is trained in it. The trials that a sampler was given are stored in
-`warm_start.json`, not looked up again, so a resumed sweep draws from the same trials, wherever the earlier sweeps are.
+`warm_start.json`. So a resumed sweep uses the same trials, even if the earlier sweeps were moved or removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +17,14 @@ from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
 """Offset between the trial numbers of two sweeps that are read as one. Rows of `curves` and `heads` name their training
-by trial and replicate and have no column `sweep`, so a join with `trainings` would mix trials of the same number."""
+by trial and replicate, not by sweep. Without the offset, a join with `trainings` would mix trials of two sweeps that
+have the same number."""
 _MOST_SWEEPS = 2**31 // TRIALS_APART
-"""A limit because trial numbers have 32 bits."""
+"""The largest number of sweeps that are read as one. More are not possible, because trial numbers have 32 bits."""
 
 
 class CutShortError(UserError):
-    """Raised for a directory that holds an unfinished merge of sweeps."""
+    """Raised for a directory into which a merge of sweeps has not been completed."""
 
 
 class Source(Record):
@@ -53,7 +55,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
     Args:
         places: The sweeps.
-        last_trials: The highest trial number of each sweep. For the last sweep it is not limited.
+        last_trials: The highest trial number of each sweep. The number of the last sweep may be arbitrarily high.
     """
     if len(places) > _MOST_SWEEPS:
         raise UserError(
@@ -73,7 +75,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises CutShortError, which says that these sweeps have not been merged into the directory completely."""
+    """Raises CutShortError, which says that the merge of these sweeps into the directory has not been completed."""
     arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
@@ -104,8 +106,8 @@ class ToldTrial(Record):
 
     Attributes:
         trial: The trial's number in its own sweep.
-        drawn: The drawn values, by the names in the later sweep's space.
-        value: The value, over the trial's trainings, of the later sweep's objective, or of the first of several.
+        drawn: The values that were drawn for the trial, by the names in the later sweep's search space.
+        value: The value of the later sweep's objective (of the first one, if there are several) for the trial.
         more: The values of the other objectives.
         excess: How far the trial violates each of the later sweep's constraints.
         n_judged: The number of trainings that the value is computed from.
@@ -126,7 +128,8 @@ class EarlierSweep(Record):
         place: Where the earlier sweep was.
         sweep: The earlier sweep's identity.
         spec_sha256: Hash of the earlier sweep's spec.
-        told: The earlier sweep's trials whose values the later sweep could have drawn.
+        told: The trials of the earlier sweep. Only trials whose parameters lie in the later sweep's search space are
+            included.
     """
 
     place: str
@@ -136,7 +139,7 @@ class EarlierSweep(Record):
 
 
 class WarmStart(Record):
-    """The content of `warm_start.json`: earlier sweeps, in the order in which their trials were given to the
+    """The content of `warm_start.json`: the earlier sweeps, in the order in which their trials were given to the
     sampler."""
 
     sweeps: tuple[EarlierSweep, ...]

@@ -1,6 +1,7 @@
-"""What a sweep runs on: the user's code and trained weights, stored in the sweep, and files outside, such as corpora.
+"""The files that a sweep's trainings need: the user's code and trained weights, which the sweep stores, and files that
+are not stored, such as corpora.
 
-All are verified by their sha256. The user's code runs only if the user trusts it.
+The sha256 of each file is checked. The user's code runs only if the user trusts it.
 """
 
 import hashlib
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """Returns a sweep's workload, from its stored code or an installed package, and puts the sweep's bases where the
-    workload finds them.
+    """Returns a sweep's workload, from stored code or an installed package. Also offers the weights that trainings
+    start from, which the sweep has stored, to the workload.
 
     Raises:
         UserError: If the workload is not installed any more, its code is not trusted, or a stored file differs from the
@@ -46,8 +47,8 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     nothing.
 
     Raises:
-        UserError: If a file is missing, or differs from the one that the sweep recorded; if nothing is trained in the
-            directory, because it was merged for analysis.
+        UserError: If a file is missing, or differs from the one that the sweep recorded; if the directory was merged
+            from other sweeps, because nothing is trained there.
     """
     refuse_merged(directory.place, directory.sources)
     directory = directory.with_files()
@@ -59,7 +60,7 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
 
 
 def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
-    """Returns the user's code that a sweep in a JSON file, such as a `sweep.json`, runs. Executes nothing.
+    """Returns the user's code for a sweep that is given by a JSON file, such as a `sweep.json`. Executes nothing.
 
     Raises:
         UserError: If a file is missing, or differs from the one that the sweep recorded.
@@ -73,7 +74,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def check_trusted(code: UserCode | None, where: object) -> None:
-    """Raises UserError, with the names of the files, for user code that this user does not trust."""
+    """Raises UserError, with the names of the files, if the user has not declared to trust the code in them."""
     if code is not None and not is_trusted(code.sha256):
         files = ", ".join(code.texts)
         raise UserError(
@@ -85,7 +86,7 @@ def check_trusted(code: UserCode | None, where: object) -> None:
 
 
 def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
-    """Trusts the user's code from now on, and lists each of its files by calling `say`."""
+    """Records that the user trusts the code from now on. Lists each of its files by calling `say`."""
     if code is None:
         say("nothing to trust: the workload is in an installed package")
         return
@@ -95,7 +96,7 @@ def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """Returns the spec with the workload's file named without its folder, because the folder need not outlive the
+    """Returns the spec without the folder of the workload's file, because the folder need not exist any more after the
     run."""
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
 
@@ -123,7 +124,7 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
 
 
 def offer_bases(directory: SweepDirectory) -> None:
-    """Puts the bases (weights that trainings start from) of a sweep where its workload looks for them in this process.
+    """Gives the weights that a sweep's trainings start from (its bases) to the workload in this process.
 
     Raises:
         UserError: If a base is missing, or differs from the one that the sweep recorded.
@@ -147,7 +148,6 @@ def _is_code_of(sha256: str, text: str) -> bool:
 def _stored_text(
     directory: SweepDirectory, file: str, is_unchanged: Callable[[str], bool], *, expected: str, fix: str
 ) -> str:
-    """Returns the text of a file that the sweep stored. Raises an error if the file is missing or has changed."""
     try:
         text = directory.place.read_text(file)
     except (OSError, ValueError) as error:
@@ -160,7 +160,7 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns the absolute paths of existing files among the values that a workload records."""
+    """Returns those values that a workload records which are absolute paths of existing files."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 

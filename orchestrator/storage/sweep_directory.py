@@ -30,8 +30,8 @@ REPORT_FILE = "report/report.html"
 
 
 class Course(Record):
-    """The content of `course.json`: whether a run has spent the sweep's budget, and the wall-clock seconds of all
-    runs."""
+    """The content of `course.json`: whether a run has used up the sweep's budget (trials or seconds), and the
+    wall-clock seconds of all runs together."""
 
     finished: bool
     seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -50,7 +50,7 @@ class SweepDirectory(SweepRecord):
 
     Attributes:
         place: The directory, or the prefix in an object store.
-        parts: For a divided sweep, the shards that had begun when the directory was opened.
+        parts: For a sweep that is divided into shards, the shards that had begun when the directory was opened.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -60,14 +60,13 @@ class SweepDirectory(SweepRecord):
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
-        """Returns whether a directory holds a sweep, even a damaged one."""
         return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
     def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
         """Raises an error if no new sweep can be created in a directory. Writes nothing.
 
-        A shard's directory may contain files without a record: a driver that was killed has left them.
+        The directory of a shard may contain files but no `sweep.json`: a driver that was killed has left them.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written.
@@ -109,7 +108,7 @@ class SweepDirectory(SweepRecord):
 
         Args:
             where: The new directory.
-            spec: The swept space.
+            spec: The sweep's spec.
             defaults: The workload's values of the parameters that the spec does not name.
             environment: The environment that will train the sweep, if known.
             code: The user's code that the sweep runs, which is stored in the directory; `None` without any.
@@ -119,8 +118,10 @@ class SweepDirectory(SweepRecord):
             sources: The sweeps that are merged into the directory.
             engine_reason: Why the environment has its engine.
             warm_start: Earlier trials for the sampler, which are stored in the directory.
-            shards: The number of drivers, for the record of a divided sweep; 0 for an undivided sweep, or for a shard.
-            shard: The trials that the directory holds of the divided sweep in the folder above; `None` for all.
+            shards: The number of drivers of a sweep that is divided into shards; 0 for an undivided sweep, or for a
+                shard.
+            shard: Which trials the directory holds, if it is a shard of the sweep in the folder above; `None` for all
+                trials.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written. Of several
@@ -181,7 +182,8 @@ class SweepDirectory(SweepRecord):
         """Opens a sweep directory by reading its `sweep.json`.
 
         Raises:
-            UserError: If there is no record, it is damaged, or a merge into the directory has not ended.
+            UserError: If there is no record, if it is damaged, or if a merge of sweeps into the directory was not
+                completed.
         """
         directory = cls.open_begun(where)
         if directory.sources and not directory.finished:
@@ -190,7 +192,7 @@ class SweepDirectory(SweepRecord):
 
     @classmethod
     def open_begun(cls, where: PlaceName) -> "SweepDirectory":
-        """Opens a sweep directory like `open`, but also one into which a merge has not ended."""
+        """Opens a sweep directory like `open`, but accepts one into which a merge of sweeps was not completed."""
         place = place_of(where)
         try:
             stored = _RECORD.read(place)
@@ -219,18 +221,18 @@ class SweepDirectory(SweepRecord):
 
     @property
     def homes(self) -> tuple[Place, ...]:
-        """The places that drivers write to: the sweep's own, or those of its begun shards."""
+        """The directories that drivers write to: the sweep's own directory, or those of its shards that have begun."""
         return tuple(part.place for part in self.parts) if self.shards else (self.place,)
 
     def whole(self) -> "SweepDirectory":
-        """Returns the divided sweep that this shard belongs to; the directory itself if it is no shard or was copied
-        alone."""
+        """Returns the divided sweep that this shard belongs to. Returns the directory itself if it is no shard, or if
+        the shard was copied without the rest of the sweep."""
         above = place_of_whole(self.place)
         return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
 
     def with_files(self) -> "SweepDirectory":
-        """Returns a directory that stores the files of the record: this one or, for a divided sweep, its first begun
-        shard.
+        """Returns the directory that stores the files which the record names, such as code: this one or, for a divided
+        sweep, that of its first shard that has begun.
 
         Raises:
             UserError: If no shard has begun.
@@ -247,7 +249,7 @@ class SweepDirectory(SweepRecord):
 
     @property
     def shortfall(self) -> str:
-        """Says which shards have not begun or are not finished; empty if all are finished, or if there are no shards.
+        """Names the shards that have not begun or are not finished. Returns an empty text if there are none.
 
         Raises:
             UserError: If a `course.json` is damaged.
@@ -260,8 +262,8 @@ class SweepDirectory(SweepRecord):
         return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the stored record by a changed one. The caller must have read the record while holding the lock.
-        Repairs a damaged `course.json`."""
+        """Replaces the stored record by a changed one. The caller must already have held the lock when it read the
+        record. Also repairs a damaged `course.json`."""
         try:
             course = self._course()
         except DamagedRecordError:
@@ -280,16 +282,17 @@ class SweepDirectory(SweepRecord):
 
     @property
     def finished(self) -> bool:
-        """Whether a run has spent the sweep's budget. Raises UserError if `course.json` is damaged."""
+        """Whether a run has used up the sweep's budget. Raises UserError if `course.json` is damaged."""
         return self._course().finished
 
     @property
     def seconds_spent(self) -> float:
-        """The wall-clock seconds of all runs that ended regularly. Raises UserError if `course.json` is damaged."""
+        """The wall-clock seconds of all runs together, except runs that were killed. Raises UserError if `course.json`
+        is damaged."""
         return self._course().seconds
 
     def record_run(self, *, finished: bool, seconds: float) -> None:
-        """Records the end of a run: whether the budget is spent, and how many seconds the run took."""
+        """Records the end of a run: whether the sweep's budget is used up, and how many seconds the run took."""
         COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> Course:
@@ -311,7 +314,7 @@ def code_file(sha256: str) -> str:
 
 
 def base_file(name: str) -> str:
-    """Returns the file name, within a sweep directory, of a base's weights."""
+    """Returns the file name, within a sweep directory, of trained weights that trainings start from (a base)."""
     return f"bases/{name}.json"
 
 
@@ -325,7 +328,7 @@ def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterat
 
     Args:
         place: A sweep directory, or a folder with some below it.
-        pass_over: Called with the error for each folder that cannot be read.
+        pass_over: Is called with the error for each folder that cannot be read.
 
     Raises:
         UserError: If there is no such folder.

@@ -1,4 +1,5 @@
-"""The record of a sweep, `sweep.json`: the resolved spec, where and how it was run, and what follows from both."""
+"""The record of a sweep, `sweep.json`: the complete spec, where and how the sweep was run, and values that follow from
+both."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ class Extension:
         """Returns the spec with the trials and replicates of this extension added. Negative numbers remove them again.
 
         Raises:
-            UserError: If a rule decides how many replicates a trial gets, or a pruner which trials go on.
+            UserError: If a `Sequential` rule decides how many replicates a trial gets, or if a pruner ends trials
+                early.
         """
         if not self.replicates:
             return spec.but(trials=spec.trials + self.trials) if self.trials else spec
@@ -60,30 +62,31 @@ class SweepRecord(Record):
 
     Attributes:
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        spec: The swept space, with the trials and replicates that were added later; the file has the spec of the start.
-        spec_sha256: Hash of the stored spec, which is the spec of the sweep's start.
+        spec: The sweep's spec, including the trials and replicates that were added later. The file itself stores the
+            spec of the start.
+        spec_sha256: Hash of the spec of the sweep's start.
         defaults: The workload's values, at the sweep's start, of the parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
-        environments: Environments of the trainings, by the id in the ledger's `environment`; the latest driver's comes
-            last.
+        environments: Environments of the trainings, by the id in the ledger's column `environment`. The last one is
+            that of the latest driver.
         code: The sha256 of each of the user's files that are stored in the sweep, by the file's name.
         files: The sha256 of each file that the spec names, such as a corpus, by the file's path. These files are not
             stored.
         more_trials: Number of trials that were added later.
-        more_replicates: Numbers of replicates that were added to every trial, one per addition.
-        retried: Failed trainings that were trained again: for each `resume --retry-failed`, replicates by trial. Their
-            earlier rows are in `set_aside`.
+        more_replicates: How many replicates were added to every trial, one number for each addition.
+        retried: Failed trainings that were trained again: for each `resume --retry-failed`, the replicates by trial.
+            The rows of the failures are in the folder `set_aside`.
         note, tags: The user's annotations of the sweep; no result depends on them.
-        bases: Trained weights that the sweep starts from and has stored: what the user gave, by the name of the
-            weights.
+        bases: Trained weights that trainings start from and that the sweep has stored: by the name of the weights, the
+            path or text with which the user gave them.
         keep_weights: The trials whose final weights are kept at the end of the sweep.
         claim: The claim that `attnsweep verify` tests; `None` without one.
         warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
             any.
         sources: The sweeps that were merged into the directory; none for a sweep that was run.
-        shards: The number of drivers of a divided sweep, whose shards hold everything but this record; 0 for an
-            undivided one.
-        shard: The trials of a divided sweep that this directory holds; `None` for all trials.
+        shards: The number of drivers of a sweep that is divided into shards, which hold everything except this record;
+            0 for an undivided sweep.
+        shard: Which trials this directory holds, if it is a shard of a divided sweep; `None` for all trials.
     """
 
     sweep: str
@@ -134,7 +137,8 @@ class SweepRecord(Record):
 
     @property
     def own_spec(self) -> Sweep:
-        """The spec with the number of trials that this directory will hold."""
+        """The spec with this directory's own number of trials, which is smaller than the sweep's if the directory is a
+        shard."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
 
     @property
@@ -143,7 +147,7 @@ class SweepRecord(Record):
         return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
 
     def but(self, **changes: Any) -> Self:
-        """Returns a copy of the record with some fields changed. Writes nothing; `record_as` does."""
+        """Returns a copy of the record with some fields changed. Writes nothing: call `record_as` to store the copy."""
         return self.model_copy(update=changes)
 
     @property
@@ -172,7 +176,8 @@ class SweepRecord(Record):
         return known.engine if known else "vmapped"
 
     def machine_of(self, environment: str | None) -> str | None:
-        """Returns the type of machine of the sweep's environment with the given id; `None` if it was not recorded."""
+        """Returns the type of machine that the sweep's environment with the given id ran on; `None` if it was not
+        recorded."""
         known = self.environments.get(environment or "")
         return known.machine if known else None
 
@@ -181,25 +186,27 @@ class SweepRecord(Record):
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment as the latest. Writes nothing; `record_as` does."""
+        """Returns a copy of the record with this environment as the latest. Writes nothing: call `record_as` to store
+        the copy."""
         others = {name: other for name, other in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
 
     def beside(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment added before the others. Writes nothing; `record_as`
-        does."""
+        """Returns a copy of the record with this environment added as the first one. Writes nothing: call `record_as`
+        to store the copy."""
         return self.but(environments={environment.id: environment, **self.environments})
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the environments that equal the latest one, or differ from it only in the type of machine."""
+        """The ids of the latest environment and of all others that differ from it at most in the type of machine."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The number of replicates per trial at the sweep's start and after each addition; empty if a rule decides.
+        """The number of replicates per trial at the sweep's start and after each addition; empty if a `Sequential` rule
+        decides.
 
-        When replicates are added, a trial that was reported to the study keeps the value of its first replicates there.
+        If the sampler has already been told a trial's value, added replicates do not change this value.
         """
         now = self.spec.replicates
         if not isinstance(now, int):
@@ -212,11 +219,11 @@ class SweepRecord(Record):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns one set for each retry of failed trainings: the replicates of this trial that were retried then or
-        later.
+        """Returns, for each time that failed trainings were trained again, the replicates of the given trial that were
+        trained again at this time or later.
 
-        A trial that was reported to the study keeps its value there. The value was computed without the replicates that
-        were retried since.
+        If the sampler was told a trial's value before, it keeps this value, which was computed without these
+        replicates.
         """
         times = [by_trial.get(trial, ()) for by_trial in self.retried]
         return [frozenset(chain(*times[at:])) for at in range(len(times))]
@@ -232,7 +239,8 @@ class SweepRecord(Record):
         return bool(self._added)
 
     def extended(self, more: Extension) -> Self:
-        """Returns a copy of the record with trials and replicates added. Writes nothing; `record_as` does."""
+        """Returns a copy of the record with trials and replicates added. Writes nothing: call `record_as` to store the
+        copy."""
         return self.but(
             spec=more.of(self.spec),
             more_trials=self.more_trials + more.trials,
@@ -240,8 +248,8 @@ class SweepRecord(Record):
         )
 
     def retrying(self, failed: Iterable[tuple[int, int]]) -> Self:
-        """Returns a copy of the record in which these (trial, replicate) pairs are retried. Writes nothing;
-        `record_as` does."""
+        """Returns a copy of the record in which the given (trial, replicate) pairs are marked to be trained again.
+        Writes nothing: call `record_as` to store the copy."""
         pairs = groupby(sorted(failed), key=itemgetter(0))
         by_trial = {trial: tuple(replicate for _, replicate in group) for trial, group in pairs}
         return self.but(retried=(*self.retried, by_trial)) if by_trial else self

@@ -1,7 +1,7 @@
 """The code that a workload's trainings run: the modules of the workload and the trainer, and all their imports.
 
-Imports of our package, of the workload's own package and of the user's modules are followed. They are read from the
-modules' source texts, so the result does not depend on what this process has imported.
+Imports of our package, of the workload's own package and of the user's modules are followed. Imports are found in the
+source texts, so the result does not depend on which modules this process has imported.
 """
 
 import ast
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
 _TRAINER = "attnsweep.orchestrator.training.trainer"
-"""The module that trains packs and makes their rows. Its imports are all the code between a workload and the ledger."""
+"""The module that trains packs and makes their rows. It imports all code that lies between a workload and the
+ledger."""
 
 
 def digests_of(workload: "Workload[Any]") -> dict[str, str]:
-    """Returns a digest of the code of each module that trains a workload, by name; a workload in a file goes by the
-    file's name.
+    """Returns a digest of the code of each module that takes part in training a workload, by the module's name. A
+    workload in a file has the file's name.
 
-    Comments, docstrings and layout do not count.
+    Comments, docstrings and layout do not change a digest.
     """
     scope = _Scope.of(workload)
     return {scope.shown(name): digest for name, digest in sorted(_followed(scope).items())}
 
 
 def installed_modules(workload: "Workload[Any]") -> list[str]:
-    """Returns those modules of `digests_of` that other machines import from their own installation."""
+    """Returns the modules named in `digests_of` that other machines import from their own installation of a package."""
     scope = _Scope.of(workload)
     return [name for name in _followed(scope) if scope.is_installed(name)]
 
@@ -44,14 +45,14 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
     Args:
         modules: The modules' names.
-        known: Digests by the sha256 of a module's text, for texts that need not be parsed again.
+        known: Known digests, by the sha256 of a module's text. Texts with a known digest are not parsed.
     """
     return {name: (known or {}).get(_sha256(text)) or _read(text)[0] for name, text in _texts_here(modules).items()}
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of the given modules, keyed by the sha256 of each module's text, for processes that have the
-    same texts."""
+    """Returns the digests of the given modules, by the sha256 of each module's text. Other processes that have the same
+    texts can use them."""
     return {_sha256(text): _read(text)[0] for text in _texts_here(modules).values()}
 
 
@@ -102,8 +103,8 @@ class _Scope:
         return cls(code.module_name if code else type(workload).__module__, code)
 
     def find(self, name: str) -> tuple[bytes, bool] | None:
-        """Returns a module's source, and whether the module is a package; `None` for a library's module, and for a name
-        that is no module."""
+        """Returns a module's source and whether the module is a package. Returns `None` for a module of another
+        library, and for a name that is no module."""
         if self.code is not None and name in self.code.files:
             if self.code.files[name] is None:
                 return None
@@ -116,12 +117,11 @@ class _Scope:
         return None if file is None else (file.read_bytes(), file.stem == "__init__")
 
     def is_installed(self, name: str) -> bool:
-        """Returns whether a module belongs to an installed package, rather than being a file of the user's."""
         is_users = self.code is not None and name in self.code.files
         return self._is_followed(name) and not is_users and not name.startswith("__main__")
 
     def shown(self, name: str) -> str:
-        """Returns a module's name for records: without the location of the user's file, and without the package name
+        """Shortens a module's name for records: omits the folder of the user's file, and the package name
         `attnsweep`."""
         if self.code is not None and name == self.own:
             return self.code.main
@@ -152,8 +152,8 @@ def _file_of(name: str) -> Path | None:
 
 @functools.cache
 def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
-    """Returns a digest of the source code, and the names that the code imports, each with its number of leading
-    dots."""
+    """Returns a digest of the source code, and the names that the code imports. With each name comes the number of
+    leading dots of a relative import."""
     try:
         tree = ast.parse(source)
         code = _plain(tree).encode(errors="surrogatepass")

@@ -1,7 +1,8 @@
 """The folder in which attnsweep stores data of a user between sweeps: trusted code, pack sizes, forecast costs.
 
-The digests of the code that the user trusts are stored there, because nothing in a sweep directory can prove whose the
-directory is: a copy belongs to whoever copied it, and an object store has no file owners.
+The digests of the code that the user trusts are stored there and not in the sweep directory, because the owner of a
+directory may be someone else than the author of its code: a copy belongs to the person who copied it, and objects in a
+store have no owners.
 """
 
 import getpass
@@ -15,8 +16,8 @@ from pathlib import Path
 def name_unknown_user() -> None:
     """Gives a name and a home to a user who is unknown to the machine, such as a bare user id in a container.
 
-    MLflow and PyTorch's compiler raise errors without them. The name is the id; the home is, by Debian's convention, a
-    folder that nobody can make, so nothing is stored there.
+    MLflow and PyTorch's compiler raise errors without them. The name is the user id. The home is, as usual in Debian, a
+    folder that does not exist and that nobody can make, so nothing is stored there.
     """
     try:
         Path.home()
@@ -40,7 +41,7 @@ def state_folder() -> Path:
 
 
 _trusted_here: set[str] = set()
-"""Digests that this process trusts, because the list cannot be written for a user without a home."""
+"""Digests of code that only this process trusts, because a user without a home has no folder to store them."""
 
 
 def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
@@ -48,7 +49,7 @@ def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
 
     Args:
         code: The sha256 of each file, by the file's name.
-        say: Called with a line if the trust cannot be stored and holds only in this process.
+        say: Is called with a line of text if the trust cannot be stored, so that only this process trusts the files.
     """
     digest = _digest(code)
     if is_trusted(code):

@@ -1,4 +1,5 @@
-"""The shipped sweeps of category pairs: Shin & Matzinger's models, and the reduced systems P and C.
+"""The shipped sweeps of category pairs, the problem of Shin & Matzinger 2025: their models, and the smaller systems P
+and C.
 
 System P is attention on positions alone, system C attention on categories alone. A full model has both.
 """
@@ -21,9 +22,10 @@ quickstart = Sweep(
     trials=128,
     replicates=8,
 )
-"""The first sweep to run: when does attention on positions stay stuck at the zero that it starts near?
+"""The first sweep to run: when does attention on positions stay stuck at the point of vanishing gradients near its
+start?
 
-At the zero the gradient vanishes. The sweep takes some 20 s on two cores.
+Near this point ("the zero") the gradients are small. The sweep takes some 20 s on two cores.
 """
 
 million = quickstart.but(
@@ -32,9 +34,10 @@ million = quickstart.but(
     trials=62_500,
     replicates=16,
 )
-"""The sweep `quickstart` with a million trainings: how sharp are the borders of what gets stuck?
+"""The sweep `quickstart` with a million trainings: how sharp are the borders between initializations that get stuck and
+others?
 
-For times see docs/scale.md.
+docs/scale.md says how long it takes.
 """
 
 precision_border = Sweep(
@@ -57,9 +60,10 @@ precision_border = Sweep(
     replicates=16,
     certified_share=0.1,
 )
-"""Below which initialization does rounding hold attention on positions at the zero, where the gradient vanishes?
+"""Below which init_sigma does rounding keep attention on positions at the point where the gradient vanishes?
 
-The border is found for each floating-point type, with two and with three factors; a few minutes on two cores.
+The sweep varies the floating-point type. The attention logits are one matrix of weights, or a product of two. The sweep
+takes a few minutes on two cores.
 """
 
 stuck_rates = Sweep(
@@ -80,9 +84,10 @@ stuck_rates = Sweep(
     trials=250,
     replicates=16,
 )
-"""How often do attention on positions and attention on categories get stuck on their exact population loss?
+"""How often do attention on positions and attention on categories get stuck, if the loss is the exact mean over all
+texts?
 
-By initialization, step size, optimizer and softmax.
+The sweep varies initialization, step size and optimizer, and trains with and without softmax.
 """
 
 stuck_full = Sweep(
@@ -135,7 +140,8 @@ mission_pairs = Sweep(
     trials=256,
     replicates=4,
 )
-"""The question of `mission` for category pairs, which have no window: full models, in both floating-point types."""
+"""For category pairs: who gets stuck, and which roles do heads take? The sweep is like `mission`, but without an
+attention window. It trains full models in two floating-point types."""
 
 mission_pairs_boundary = mission_pairs.but(
     name="mission_pairs_boundary",
@@ -175,11 +181,12 @@ shin_flavours = Sweep(
     trials=4,
     replicates=20,
 )
-"""The combined model in its four flavours (Shin & Matzinger 2025, section 4.1, Figures 2 and 3), at a smaller size.
+"""The combined model in the four variants ("flavours") of Shin & Matzinger 2025 (section 4.1, Figures 2 and 3), at a
+smaller size.
 
 The sweep takes minutes; the paper's M = 50 and 1,000 texts take hours. The paper has "50 iterations", which we take as
-calls of PyTorch's L-BFGS of up to 20 iterations each. After 50 single iterations hardly a flavour has left E[Y | X_i],
-at either size. Ours are 500 iterations, that is, 25 calls.
+calls of PyTorch's L-BFGS of up to 20 iterations each. After 50 single iterations, hardly any flavour has got past the
+loss of the predictor E[Y | X_i], at either size. We train for 500 iterations, that is, 25 calls.
 """
 
 shin_flavours_full = shin_flavours.fix({"n_positions": 50, "batch_size": 1000, "n_steps": 1000}).but(
@@ -209,7 +216,7 @@ shin_solution_2 = Sweep(
     trials=1,
     replicates=20,
 )
-"""Solution 2's model, as Shin & Matzinger 2025 train it (section 4.1, Figure 1).
+"""The model in which Shin & Matzinger 2025 construct their second solution, as they train it (section 4.1, Figure 1).
 
-`shin_flavours` explains the number of iterations.
+The docstring of `shin_flavours` explains the number of iterations.
 """

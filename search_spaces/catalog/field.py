@@ -12,10 +12,12 @@ abrupt_learning = Sweep(
     trials=5,
     replicates=64,
 )
-"""How long is the plateau of the moving-window sum if answers attend better, or worse, to what they need?
+"""How long is the plateau in learning moving-window sums, if attention is biased towards or away from the needed
+tokens?
 
-The sweep varies how strongly attention is biased to the tokens that an answer needs.
-Source: Gopalani & Hu 2025, Figures 3 and 4. The sizes are reduced; the workload's defaults say from what.
+The sweep varies the strength of the bias.
+Source: Gopalani & Hu 2025, Figures 3 and 4. The sizes are smaller here: the descriptions of the workload's parameters
+name those of the source.
 """
 
 abrupt_learning_starts = Sweep(
@@ -30,7 +32,7 @@ abrupt_learning_starts = Sweep(
 )
 """How does the length of the plateau of the moving-window sum depend on the initialization's standard deviation?
 
-At 0.02 sqrt(256 / 24) = 0.065 the attention logits are as large as those of Gopalani & Hu 2025.
+At a standard deviation of 0.02 sqrt(256 / 24) = 0.065 the attention logits are as large as those of Gopalani & Hu 2025.
 """
 
 abrupt_learning_tasks = Sweep(
@@ -43,10 +45,10 @@ abrupt_learning_tasks = Sweep(
     trials=4,
     replicates=64,
 )
-"""Which tasks keep a model on the plateau for how long?
+"""How long does a model stay on the initial loss plateau, for each of several tasks?
 
-Source: Gopalani & Hu 2025, whose trainings of each task take 100 (reverse, copy), 400 (moving-window sum) and 1,000
-steps (prefix sum). The sizes are reduced.
+Source: Gopalani & Hu 2025, whose models leave the plateau after 100 (reverse, copy), 400 (moving-window sum) and 1,000
+steps (prefix sum). The sizes are smaller here.
 """
 
 histogram = Sweep(
@@ -64,11 +66,11 @@ histogram = Sweep(
     trials=18,
     replicates=64,
 )
-"""Which blocks count letters, by the width d of their embeddings and the width p of their hidden layer?
+"""At which embedding width d and hidden width p does a Transformer block learn to count the letters of a text?
 
 The blocks mix tokens by attention with a first token, or by weights that depend on positions alone.
-Source: Behrens, Biggio & Zdeborova 2024, Figure 1, the row without softmax; there with 32 letters and 10 tokens. Here 6
-letters and 4 tokens.
+Source: Behrens, Biggio & Zdeborova 2024, Figure 1, the row without softmax. The paper has 32 letters and texts of 10
+tokens, this sweep 6 letters and 4 tokens.
 """
 
 in_context_regression = Sweep(
@@ -87,9 +89,9 @@ in_context_regression = Sweep(
     trials=54,
     replicates=8,
 )
-"""Does linear attention learn in-context regression by one drop, by a staircase, or only in part?
+"""Does the loss of linear attention on in-context regression fall at once, in several steps, or only partly?
 
-The loss is exact. The sizes and the learning rate are those of Zhang et al. 2025.
+The loss is the exact mean over all prompts. The sizes and the learning rate are those of Zhang et al. 2025.
 """
 
 markov_chains = Sweep(
@@ -101,9 +103,10 @@ markov_chains = Sweep(
     trials=4,
     replicates=64,
 )
-"""When do heads that count bigrams in context emerge, where unigrams say something and where they say nothing?
+"""When do attention heads emerge that count bigrams in the context, if unigram counts help prediction, and if they do
+not?
 
-The sizes are reduced from those of Edelman et al. 2024: docs/problems/markov_chains.md.
+The sizes are smaller than those of Edelman et al. 2024: see docs/problems/markov_chains.md.
 """
 
 markov_needs = Sweep(
@@ -128,7 +131,8 @@ markov_needs = Sweep(
     trials=6,
     replicates=32,
 )
-"""What do statistical induction heads need? The same seeds are trained with and without interventions.
+"""What do statistical induction heads (heads that count bigrams in the context) need to emerge? The same seeds are
+trained with and without interventions.
 
 Two-block models, one head per block, learn 3-state Markov chains with attention clamped, scaled, frozen or free.
 """
@@ -203,7 +207,8 @@ sparse_parity = Sweep(
     trials=9,
     replicates=64,
 )
-"""How many steps are needed to learn a product of k of n signs? The law of Barak et al., by n and k.
+"""How many steps does it take to learn the product of k out of n random signs? A test of the formula in n and k of
+Barak et al.
 
 Networks with one hidden layer see new random signs at each step.
 """

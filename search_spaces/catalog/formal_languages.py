@@ -35,17 +35,19 @@ probes would cost more than the training.
 chiang_fig4_logits = chiang_fig4.fix({"attention_scale": "log_n_inv_sqrt_d"}).but(
     name="chiang_fig4_logits", description="chiang_fig4 with the logits times log n", trials=4
 )
-"""The scaled half of `chiang_fig4` as equation 2 of Chiang & Cholak 2022 says: log n multiplies the logits.
+"""The trainings of `chiang_fig4` that scale with the text length n, but log n multiplies the logits (equation 2 of
+Chiang & Cholak 2022).
 
-The authors' code multiplies the input of the queries instead.
+The authors' code, and `chiang_fig4`, multiply the input of the queries instead.
 """
 
 chiang_fig4_long = chiang_fig4.fix({"n_epochs": 50, "steps_per_epoch": 2000}).but(
     name="chiang_fig4_long", description="chiang_fig4 for 1,000 epochs"
 )
-"""The sweep `chiang_fig4` for ten times as long, because after 100 epochs the longer strings are not learned yet.
+"""The sweep `chiang_fig4` with ten times as many epochs, because after 100 epochs the longer strings are not learned
+yet.
 
-The model is probed every 20 of the paper's epochs of 100 strings.
+The model is tested after every 20 epochs; an epoch has 100 strings.
 """
 
 chiang_parity = Sweep(
@@ -71,7 +73,8 @@ chiang_parity = Sweep(
 )
 """PARITY in the set-up in which Chiang & Cholak 2022 learn FIRST.
 
-Each position is a separate token, so the cost grows with the length: the longest is 100, tests are at 30.
+Each position is a separate token, so the cost grows with the length of the strings. Therefore the longest strings have
+length 100, and tests use length 30.
 """
 
 first_lengths = Sweep(

@@ -23,9 +23,10 @@ gpt_stages = Sweep(
     trials=32,
     replicates=16,
 )
-"""When does a GPT's attention begin to select? Two stages of learning, by initialization, epsilon, form and tying.
+"""When does a GPT's attention begin to prefer some tokens, in the second of two stages of learning?
 
-One-block GPTs learn random bigram tables by plain SGD.
+One-block GPTs learn random bigram tables by plain SGD. The sweep varies initialization, LayerNorm's epsilon, the form
+of the attention, and whether embeddings are tied.
 """
 
 induction = Sweep(
@@ -81,7 +82,7 @@ induction_needs = induction.but(
     trials=6,
     replicates=64,
 )
-"""What do induction heads need? The same seeds are trained with and without interventions.
+"""What do induction heads need to emerge? The same seeds are trained with and without interventions.
 
 The interventions clamp heads, freeze parameters, and kick the weights: add noise to them once.
 """

@@ -18,7 +18,7 @@ attention_structure = Sweep(
     trials=20,
     replicates=8,
 )
-"""How small may the structure of self-attention be before translation suffers?
+"""How narrow may the structure of self-attention be before translations become worse?
 
 The structure is a band around the diagonal and columns of rare tokens. The number of columns has no effect if the band
 is unlimited.
@@ -33,9 +33,9 @@ conti_heads = Sweep(
     trials=2,
     replicates=1,
 )
-"""What do the heads of one translator with 1 head a layer and of one with 8 look at?
+"""Which words do attention heads look at, in a translator with 1 head per layer and in one with 8?
 
-Source: Conti 2024, Figures 1 and 2. Ours are smaller, and learn our grammar.
+Source: Conti 2024, Figures 1 and 2. Our translators are smaller, and learn an artificial grammar.
 """
 
 head_roles = Sweep(
@@ -56,7 +56,7 @@ head_roles = Sweep(
     trials=128,
     replicates=4,
 )
-"""Which attention heads take which role, when, and under which hyperparameters?
+"""Which roles, such as looking at the previous word, do attention heads take, when, and at which hyperparameters?
 
 One-block translators are trained in 6 passes over 5,000 sentences.
 """
@@ -79,10 +79,10 @@ mission = Sweep(
     trials=256,
     replicates=4,
 )
-"""Who gets stuck, and which roles do heads take, by initialization, LayerNorm's epsilon and attention's structure?
+"""Which translators get stuck, and which roles do heads take? By initialization, LayerNorm's epsilon and attention
+structure.
 
-TPE draws the trials and looks for the lowest stuck rate. One-block translators are trained in 2 passes over 5,000
-sentences.
+The sampler TPE searches for the lowest stuck rate. One-block translators are trained in 2 passes over 5,000 sentences.
 """
 
 mission_boundary = mission.but(
@@ -114,9 +114,10 @@ positional_heads = Sweep(
     trials=32,
     replicates=16,
 )
-"""Do translators get positional heads if they are larger, train longer, have more heads, or dropout?
+"""Do positional heads (looking at a fixed offset) emerge in translators that are larger, train longer, or have more
+heads or dropout?
 
-Source: Voita et al. 2019, section 5.1; Conti 2024. `head_roles` has none among 512.
+Source: Voita et al. 2019, section 5.1; Conti 2024. In the sweep `head_roles`, none of 512 heads is positional.
 """
 
 translation_lengths = Sweep(
@@ -171,7 +172,8 @@ translation_needs = Sweep(
     trials=7,
     replicates=16,
 )
-"""What do translators' heads need? The same seeds are trained with and without interventions.
+"""What do the attention heads of translators need to take roles? The same seeds are trained with and without
+interventions.
 
 The interventions clamp, freeze and scale the attention of one-block translators with two heads per layer.
 """
