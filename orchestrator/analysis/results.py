@@ -53,7 +53,8 @@ class BestTrial(Record):
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
     """A trial on the Pareto front: no other trial is better in one objective and at least as good in the others.
-    `values` has the objectives by name, `parameters` what the sweep varies."""
+    `values` has the value of each objective by name, `parameters` the values of the parameters that the sweep
+    varies."""
 
     trial: int
     values: dict[str, float]
@@ -71,8 +72,9 @@ class Preferred:
     Attributes:
         best: `None` with several objectives, or if no trial is complete and meets the constraints.
         front: Ordered by the first objective, the best first; `None` with one objective.
-        told: With several objectives, what the study is told of each complete trial, by trial number.
-        n_complete: The number of complete trials, without those of which all trainings failed.
+        told: With several objectives, the values that are reported to the study (Optuna's record of the trials) for
+            each complete trial, by trial number.
+        n_complete: The number of complete trials, except trials whose trainings all failed.
         n_feasible: The number of these that meet the constraints; `None` without constraints.
         constraints: The texts of the constraints.
     """
@@ -169,13 +171,15 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """Of the stuck trainings, how many more steps would not have freed, and how many were merely slow.
+    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow. The steps that a
+    training takes to leave its start are predicted from its initialization.
 
     Attributes:
-        stuck: Trained for at least twice the predicted steps: more steps would not have helped.
-        slow: Still at their start, and trained for fewer steps than predicted: more steps would free them.
-        unknown: There is no prediction, or the number of steps decides for neither.
-        ratio: The median of trained over predicted steps; infinite where most leave at once.
+        stuck: Trainings that took at least twice the predicted steps: more steps would not have helped.
+        slow: Trainings that are still at their start after fewer steps than predicted: more steps would free them.
+        unknown: Trainings without a prediction, and trainings that are neither `stuck` nor `slow` by these rules.
+        ratio: The median ratio of trained to predicted steps; infinite if most of the trainings are predicted to leave
+            at once.
     """
 
     stuck: int
@@ -217,7 +221,7 @@ class SweepResults(Record):
         stuck, solved: The stuck rate and the solved rate over all trials.
         loss_median: The median over trials of their `loss_median`; `None` if that is not finite.
         by_parameter: The stuck rate by each swept parameter.
-        preferred: The trials that the objectives prefer.
+        preferred: The best trial or, with several objectives, the Pareto front.
         roles: The roles of attention heads; `None` if no head could have a role.
         stuck_or_slow: How many stuck trainings more steps would free; `None` without predictions.
     """

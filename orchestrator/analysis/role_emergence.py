@@ -1,10 +1,10 @@
 """When roles of attention heads emerge in trainings: read from the ledger's `heads`, and as curves by step.
 
 A role emerges at the first probe at which some head of the layer has the role, if some head (not always the same one)
-still has it at the next `FURTHER_PROBES` probes. Later probes change nothing, so whether a role has emerged by a probe
-does not depend on how long the training went on, as the estimate of `share_by_step` requires. A training in which the
-role has not emerged is censored at the last probe with enough probes after it: a later emergence could not have been
-confirmed.
+still has it at the next `FURTHER_PROBES` probes. Probes after these change nothing. So whether a role has emerged by a
+probe does not depend on how long the training went on, which the estimate of `share_by_step` requires. A training in
+which the role has not emerged is censored at the last probe with enough probes after it: a later emergence could not
+have been confirmed.
 
 Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
 and the roles that heads of a pruned training would have had are unknown.
@@ -74,9 +74,9 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """The history of one role in one layer: when it emerged in each training, and how many heads have it at the last
-    probe. A role that has emerged may be lost by the last probe, and a role that only the last probe shows is not
-    confirmed.
+    """The history of one role in one layer: when it emerged in each of R trainings, and how many heads have it at the
+    last probe. The two may disagree: a role that has emerged may be lost by the last probe, and a role that heads first
+    have at the last probe is not confirmed.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -101,7 +101,7 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """A mask (R,) of the trainings with enough probes to confirm that a role emerged at the first probe."""
+        """A mask of the trainings with enough probes to confirm that a role emerged at the first probe."""
         return self.step >= 0
 
     @property
@@ -110,7 +110,7 @@ class RoleHistory:
         return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """Counts each trial's trainings, all and those in which some head has the role at the last probe."""
+        """Counts for each trial its trainings, and those in which some head has the role at the last probe."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
@@ -190,7 +190,7 @@ class RoleEmergence:
         n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
             which the role emerged.
         median_step: The step of the probe by which the role has emerged in half of the trainings in which it emerges,
-            by the curve; `None` if there are none.
+            by the curve; `None` if it emerges in none.
         median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
             different numbers, or without `median_step`.
         curve: The share of trainings in which the role has emerged, by step, up to 64 points; none without trainings.
@@ -211,8 +211,8 @@ def role_emergence(
     """Estimates when each role of attention heads emerges in each layer, for all roles that occur in the sweep or could
     occur.
 
-    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` all trials have equal
-    weight in the curve. With `any_layer`, the heads of all layers are taken together.
+    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` replication all trials have
+    equal weight in the curve. With `any_layer`, the heads of all layers are taken together.
     """
     return emergence_of(role_histories(connection, any_layer=any_layer), spec)
 
@@ -234,8 +234,8 @@ def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
     """Estimates when a role of attention heads emerges, for groups of trials. The arguments are those of
-    `SweepData.emergence`; `names` are the parameters whose bins are the groups, and `layer` among them groups by
-    layer."""
+    `SweepData.emergence`; `names` are the parameters whose bins are the groups; the name `layer` among them means one
+    group per layer."""
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})

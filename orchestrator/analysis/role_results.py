@@ -65,8 +65,8 @@ class RoleRatesBy:
 
 
 class RoleRates(Answer, tuple[RoleRate, ...]):
-    """How often each role of attention heads occurs in each layer: a tuple, one per layer and role, that is also a
-    table."""
+    """How often each role of attention heads occurs in each layer: a tuple with one entry per layer and role, which is
+    also shown as a table."""
 
     __slots__ = ()
 
@@ -81,7 +81,8 @@ class RoleRates(Answer, tuple[RoleRate, ...]):
 
 
 class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
-    """How often each role of attention heads occurs, by parameter: a tuple, one per layer and role, also a table."""
+    """How often each role of attention heads occurs, by parameter: a tuple with one entry per layer and role, which is
+    also shown as a table."""
 
     __slots__ = ()
 
@@ -106,7 +107,7 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
     occur. With `any_layer`, the heads of all layers are taken together. `connection` is from `Ledger.connect`.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
-    without heads, are left out. Under `Sequential` all trials have equal weight.
+    without heads, are left out. Under `Sequential` replication all trials have equal weight.
     """
     return _rates(role_histories(connection, any_layer=any_layer), spec)
 

@@ -45,7 +45,8 @@ class Evidence:
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """Returns `supported`, `refuted` or `undecided` for a confidence. Evidence never suffices for both sides."""
+        """Returns `supported`, `refuted` or `undecided` at the given confidence. Evidence never suffices for both of
+        the first two."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
@@ -55,8 +56,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median of a group, with its anytime-valid interval, over `n` judged trainings. `is_value` marks the
-    median of a metric, which is neither a rate nor a step."""
+    """A rate or a median of a group over the `n` trainings that count, with an interval that stays valid however often
+    it is computed while trainings arrive. `is_value` marks the median of a metric, which is neither a rate nor a
+    step."""
 
     group: str
     value: float
@@ -75,7 +77,7 @@ class Measured(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A statement of a claim with the measured rates or medians of its two sides and the evidence."""
+    """A statement of a claim, with the rates or medians that were measured for its two sides, and the evidence."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -152,7 +154,7 @@ def e_value(log: float) -> float:
 
 
 def said(evidence: Evidence) -> str:
-    """Formats the larger of the e-values for and against, for people: `evidence 31 for`."""
+    """Formats the larger of two e-values, the one for a claim and the one against it: `evidence 31 for`."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
@@ -168,7 +170,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
     Args:
         trainings: The rows of the claim's sweep, as `read_rows` returns them.
-        sizes: The number of trainings of each group at each look.
+        sizes: The number of trainings of each group at each evaluation (look).
     """
     rows = by_group(claim, trainings)
     n_ended = min(len(group_rows) for group_rows in rows.values())
@@ -191,8 +193,9 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """Combines statements into a claim. Its evidence for is the least e-value for a statement; its evidence against is
-    the mean of the e-values against the statements, which is an e-value too."""
+    """Combines the evidence on statements into that on a claim. The evidence for the claim is the smallest e-value for
+    one of its statements. The evidence against the claim is the mean of the e-values against its statements, which is
+    an e-value too."""
     contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
     return Evidence(min(statement.pro for statement in evidence), mean)
@@ -204,7 +207,7 @@ def weigh(
     """Computes the evidence for a statement and against it.
 
     Args:
-        sample_of: Returns the sample of a side of the statement.
+        sample_of: Returns the data on a side of the statement, from `sample`.
         end_of: Returns the last step at which the trainings of a side could have reached the goal.
     """
     lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
@@ -269,8 +272,8 @@ class Power(Record):
 
     Attributes:
         margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
-            apart their rates are, around one half. For medians, the margin of the share of trainings that have reached
-            the goal by the step.
+            apart their rates are, around one half. For medians, the margin is that of the share of trainings that have
+            reached the goal by the step.
         share: The share of simulated claims that are supported within the budget.
         n_median, n_most: The number of trainings, of all groups, by which half and by which 90% of the simulated claims
             are supported; `None` if fewer are.
@@ -288,7 +291,8 @@ class Power(Record):
 
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """Simulates verdicts on a claim that holds by a margin, for each margin at which all its rates are in 0..1."""
+    """Simulates verdicts on a claim whose statements hold by a margin, for each margin at which all its rates are in
+    0..1."""
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS
@@ -337,7 +341,8 @@ def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator
 
 
 def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each side of the statement with a rate at which the statement holds by the margin."""
+    """Yields each side of the statement with a rate for the simulation; at these rates the statement holds by the
+    margin."""
     lower, upper, bound = statement.lower, statement.upper, statement.bound
     if bound is not None:
         yield statement.quantities[0], bound - margin if upper is None else bound + margin

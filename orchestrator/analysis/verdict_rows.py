@@ -18,18 +18,21 @@ from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
 
 Row: TypeAlias = Mapping[str, Any]
 Sample: TypeAlias = NDArray[Any]
-"""One entry for each judged training of a group, in their order. For a rate, whether it is true (bool); for a median,
-the step at which it came, or the value (float): infinite where it did not come, or where there is none."""
+"""One entry for each training of a group that counts, in order. For a rate, whether the training has the property
+(bool). For a median, the step at which the training reached the goal, or the value of its metric (float); infinite if
+it did not reach the goal, or has no value."""
 
 _LATEST = float(2**62)
-"""After every step of a training."""
+"""A number above every step of a training."""
 _UNTIL = " until"
-"""Ends the name of the column with the last step at which a role that has not come could have been confirmed."""
+"""The end of a column's name. For trainings in which a role did not emerge, this column has the last step at which it
+could have been confirmed."""
 _LAST_VALUES = """
 select trial, replicate, arg_max(value, step) from curves join trainings using (trial, replicate)
 where metric = ? and step >= n_steps group by all
 """
-"""Curves hold finite values alone: a training that diverged has none at its end."""
+"""Selects the value of a metric at the end of each training. `curves` has finite values only, so a training that
+diverged has no such value."""
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
@@ -62,7 +65,7 @@ def columns(claim: Claim) -> list[str]:
 
 
 def quantities(claim: Claim) -> list[Quantity]:
-    """Returns the rates and medians that the statements of a claim name."""
+    """Returns the rates and medians that the statements of a claim compare."""
     return [each for statement in claim.statements for each in statement.quantities]
 
 
@@ -152,7 +155,7 @@ def _last_values(connection: duckdb.DuckDBPyConnection, metric: str) -> _Places:
 
 
 def no_metric(name: str, known: Sequence[str]) -> SpecError:
-    """Builds the error that a statement names a metric that the workload does not measure."""
+    """Builds the error for a statement that names a metric which the workload does not measure."""
     fix = did_you_mean(name, known, otherwise="name one of them")
     return SpecError("states", given=name, expected=f"a metric: {', '.join(known)}", fix=fix)
 
@@ -170,7 +173,8 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which heads first took a role in each training, and the last measured step of the others."""
+    """Returns the step at which a role emerged in each training; for trainings in which it did not emerge, the last
+    step at which it could have been confirmed."""
     came: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):

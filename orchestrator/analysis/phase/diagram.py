@@ -1,4 +1,5 @@
-"""The probability of an ending over the plane of two parameters, read from a ledger. Axes: T trial."""
+"""The probability of an ending (stuck, or one outcome) over the plane of two parameters, read from a ledger. Axes: T
+trial."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ class PhaseDiagram(DrawnAnswer):
     """The probability that a training ends stuck, or with one outcome, as a surface over the parameters `x` and `y`.
 
     Attributes:
-        trials: The observed counts.
-        surface: The model; `None` if there is nothing to fit, and `note` says why.
+        trials: The observed numbers of trainings of each trial.
+        surface: The model; `None` if there is nothing to fit; `note` then says why.
         note: What a reader must know to judge the diagram.
     """
 
@@ -57,8 +58,8 @@ class PhaseDiagram(DrawnAnswer):
 
     def contour(self) -> list[Floats]:
         """Returns the lines on which half of the trainings have the ending, each an array (n, 2) with columns x and y.
-        Their 95% band is where the band of the probability contains 1/2. There are no lines if the surface fails the
-        test of its residuals; `note` then begins with this failure."""
+        The 95% band of these lines is the region where the band of the probability contains 1/2. There are no lines if
+        the surface disagrees with the observed shares in some cell; `note` then begins by saying so."""
         return [] if self.surface is None else self.surface.contour()
 
     def residuals(self) -> tuple[ResidualBin, ...]:

@@ -24,7 +24,8 @@ _HEIGHT = 3.3
 _MOST_POINTS = 400
 """Up to this many trials are drawn individually."""
 _MOST_MARKS = 25
-"""With more cells than this the surface has no marks for the cells; the figure of residuals shows them."""
+"""If there are more cells than this, the figure of the surface has no marks with the cells' observed shares; the figure
+of residuals has them."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _ROOM = 0.14, 0.1
 """The share of the x and of the y axis that a cell's numbers need."""
@@ -39,9 +40,9 @@ def phase_figure(
     parts: Sequence[Literal["model", "residuals"]],
     note: str = "",
 ) -> Figure:
-    """Draws one panel for each part, and the note above them. `model` is the probability of the ending with its 50%
-    line and band, and the observed shares in the same colours (without a surface, the trials alone); `residuals` are
-    observed beside expected shares in cells of the plane."""
+    """Draws one panel for each of `parts`, and the note above the panels. The part `model` is the probability of the
+    ending with its 50% line and band, and the observed shares in the same colours (without a surface, the trials
+    alone). The part `residuals` shows observed beside expected shares in cells of the plane."""
     figure, panels = figures.new_planes(len(parts), figures.WIDTH * len(parts), _HEIGHT + 0.3 * (len(parts) - 1))
     for panel, part in zip(panels, parts, strict=True):
         if part == "model":
@@ -73,7 +74,7 @@ def _draw_model(
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
-    """Draws the fitted probability with its 50% line. Returns what the legend lists: its marks by name."""
+    """Draws the fitted probability with its 50% line. Returns the marks that the legend lists, by name."""
     x, y, probability, _, _ = surface.grid
     panel.pcolormesh(
         x,
@@ -99,7 +100,8 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws the trials, or the given cells, coloured by their observed share. Returns the legend's mark by name."""
+    """Draws the trials, or the given cells, coloured by their observed share. Returns the mark that the legend lists,
+    by name."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))

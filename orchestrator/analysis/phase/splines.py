@@ -1,20 +1,20 @@
 """A smooth surface of logits over the square -1..1, whose flexibility is chosen by cross-validation.
 
 The logit is a sum of products of cubic B-splines of the two axes, on equally spaced knots; the number of splines grows
-with that of trials, up to 32 x 32. The fit maximizes the likelihood less a penalty and less a weak ridge. The penalty
-is half of `smoothing`, times the mean weight of a trial, times the integral of the squared second derivatives, so a
-plane has no penalty. The ridge is a normal prior of standard deviation 10 for the logit, so that there is a maximum
-also where all trials end alike. Of nine values of `smoothing` the best at predicting held-out places is taken: each
-place is held out once, and its trials are predicted from all other places. The fit is not repeated for each place, but
+with that of trials, up to 32 x 32. The fit maximizes the log-likelihood minus a penalty and minus a weak ridge. The
+penalty is half of `smoothing`, times the mean weight of a trial, times the integral of the squared second derivatives,
+so a plane has no penalty. The ridge is a normal prior of standard deviation 10 for the logit, so that there is a
+maximum also where all trials end alike. Of nine values of `smoothing` the one is taken that predicts best: each place
+is held out once, and its trials are predicted from all other places. The fit is not repeated for each place, but
 approximated by one step of Newton's method from the fit to all places (Rad & Maleki 2020). Trials within 1/96 of the
 range are one place, so the time hardly grows beyond 10,000 trials.
 
-Taken as given: where the trials are, how many trainings they have, and the chosen smoothing. Random: how trainings end,
-where the trainings of one trial may depend on each other. The covariance of the coefficients is that of a posterior
-(Wahba 1983), whose intervals have the right coverage on average over the surface although a penalized fit is biased. In
-place of Fisher's information it has the scores summed by trial (Liang & Zeger 1986), each divided by 1 - leverage
-(MacKinnon & White 1985; a leverage over 1/2 counts as 1/2). A trial's squared score counts at least as much as
-independent trainings would give: trials that agree with the fit by chance are no proof of the fit.
+The intervals take as given where the trials are, how many trainings they have, and the chosen smoothing. They take as
+random how trainings end; the trainings of one trial may depend on each other. The covariance of the coefficients is
+that of a posterior (Wahba 1983), whose intervals have the right coverage on average over the surface although a
+penalized fit is biased. In place of Fisher's information it has the scores summed by trial (Liang & Zeger 1986), each
+divided by 1 - leverage (MacKinnon & White 1985; a leverage over 1/2 counts as 1/2). A trial's squared score counts at
+least as much as independent trainings would give: trials that agree with the fit by chance are no proof of the fit.
 
 Axes: T trial, P place, B product of two B-splines, A the 16 such products that are not 0 at a place.
 Source: Eilers & Marx 2003, Chemometrics 66 (penalized products of B-splines); Wood 2017, Generalized Additive Models.
@@ -65,15 +65,16 @@ class Splines:
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the products at the given points: the numbers of those that are not 0, and their values, (...,
-        16)."""
+        """Evaluates the products of splines at the given points. Returns the numbers of the 16 products that are not 0
+        at each point, and their values; both (..., 16)."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the splines of one axis: the numbers of those that are not 0, and their values, both (..., 4)."""
+        """Evaluates the splines of one axis. Returns the numbers of the 4 splines that are not 0 at each point, and
+        their values; both (..., 4)."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -81,8 +82,7 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns the penalty (B, B): the integral of the squared second derivatives as a form in the B
-        coefficients."""
+        """Returns the integral of the squared second derivatives as a quadratic form in the B coefficients, (B, B)."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend
@@ -94,8 +94,8 @@ class SmoothLogit:
     """A fitted smooth surface of logits over the square -1..1.
 
     Attributes:
-        coefficients, covariance: (B,) and (B, B); use the covariance with Student's t and T - `n_effective` degrees of
-            freedom.
+        coefficients, covariance: (B,) the coefficient of each of B products of splines, and (B, B); use the covariance
+            with Student's t and, for T trials, T - `n_effective` degrees of freedom.
         smoothing: The factor of the penalty, chosen by cross-validation.
         n_effective: The effective number of coefficients: the sum of the leverages.
         dispersion: The spread between trials over that of independent trainings, at least 0. It is near 1 if trainings
@@ -126,7 +126,7 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.
-        n, k: (T,) the number of trainings, at least 1, and of those with the ending.
+        n, k: (T,) the number of trainings, at least 1, and the number of trainings with the ending.
         weight: (T,) the weight of each trial, in trainings.
     """
     regression = _Regression.of(x, y, n, k, weight)
@@ -146,8 +146,9 @@ class _Fit:
     """The fitted surface for one value of the smoothing.
 
     Attributes:
-        penalty, inverse: (B, B), and the inverse of the penalized information.
-        spread: (P,) the variance of the logit according to `inverse`.
+        penalty, inverse: (B, B) the matrix of the penalty for B coefficients, and the inverse of the penalized
+            information.
+        spread: (P,) the variance of the logit at each of P places, according to `inverse`.
         logit, without: (P,) the logit, and the logit predicted from all other places.
         score: The log-likelihood of the held-out places.
     """
@@ -164,7 +165,8 @@ class _Fit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Regression:
-    """The penalized logistic regression that fits the surface. Trials at nearly equal points are one place.
+    """The penalized logistic regression that fits the surface. The T trials lie at P places: trials at nearly equal
+    points share a place.
 
     Attributes:
         n, weight, k: (T,) the number of trainings, the weight, and the share with the ending times the weight.
@@ -254,7 +256,8 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Sums factor (P,) times the outer product of a place's terms over all P places; returns (B, B)."""
+        """Sums, over all P places, the place's entry of `factor` (P,) times the outer product of the place's terms;
+        returns (B, B) for B terms."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -272,7 +275,7 @@ class _Regression:
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
-        """Returns the chosen fit as a surface with the covariance of its coefficients."""
+        """Returns the chosen fit as a surface and computes the covariance of its coefficients."""
         place, weight = self.place, self.weight
         probability = expit(fit.logit)
         leverage = self.weight_P * probability * (1 - probability) * fit.spread
@@ -301,7 +304,7 @@ def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums values of the trials, (T,), by place; returns (P,)."""
+    """Sums the trials' values by place."""
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 

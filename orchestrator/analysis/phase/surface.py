@@ -1,4 +1,4 @@
-"""The probability of an ending at any point of the plane of two parameters: a fitted surface, its border, its test.
+"""The probability of an ending over the plane of two parameters: a fitted surface, its line of 1/2, and a test.
 
 The logit of the probability to end stuck (or with another ending) is a smooth function of the two parameters, each
 scaled to -1..1, by its logarithm where the space is logarithmic: `splines.py` says how the function is fitted and how
@@ -6,12 +6,13 @@ flexible it is. A trial's weight is its number of trainings; under `Sequential` 
 on how trainings ended, all trials have equal weight. The band is pointwise: at a place chosen beforehand, the bands of
 95 of 100 such sweeps contain the true probability, provided that the surface is flexible enough.
 
-The residuals test whether it is. The expected share of a trial is predicted from the trials at other places of the
-plane (each place is held out once). The plane is divided into cells of about equally many trials: 4 x 4 cells up to 300
-trials, and 1.2 T^(1/4) along each axis beyond. The surface fails if in any cell the observed and expected shares differ
-by more than 0.05 beyond chance; then no border is drawn. Chance is computed by Student's t from the spread between the
-cell's trials, which counts as at least that of independent trainings. A false alarm in any cell has a probability of
-0.01 (Bonferroni). The places of the trials are taken as given; how trainings end is random.
+The residuals test whether the surface is flexible enough. The expected share of a trial is predicted from the trials at
+other places of the plane (each place is held out once). The plane is divided into cells of about equally many trials: 4
+x 4 cells up to 300 trials, and 1.2 T^(1/4) along each axis beyond. The surface fails if in any cell the observed and
+expected shares differ by more than 0.05 beyond chance; then the line of probability 1/2 (the border) is not drawn.
+Chance is computed by Student's t from the spread between the cell's trials, which counts as at least that of
+independent trainings. A false alarm in any cell has a probability of 0.01 (Bonferroni). The places of the trials are
+taken as given; how trainings end is random.
 
 Axes: T trial, G grid.
 Source: Gelman et al. 2000 (binned residuals).
@@ -56,8 +57,8 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """The counts of T trials, each (T,): the values of the two parameters, the number of trainings counted, and the
-    number of these that have the ending."""
+    """The counts of T trials, each (T,): the values of the two parameters, the number of trainings that count, and the
+    number of those that have the ending."""
 
     x: Floats
     y: Floats
@@ -66,10 +67,11 @@ class TrialCounts:
 
 
 _FEWEST_CELLS = 4
-"""The least number of cells along each axis."""
+"""The plane is divided into at least this many cells along each axis."""
 _CELLS = 1.2
 _OFF = 0.05
-"""A difference between shares that matters."""
+"""The observed and the expected share of a cell have to differ by more than this, beyond chance, to count as
+different."""
 _FALSE_ALARM = 0.01
 
 
@@ -145,8 +147,8 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Divides values into up to `n_bins` ranges that hold about equally many, the last with its upper end; returns
-    (low, high, mask of the values) of each range."""
+    """Divides values into up to `n_bins` ranges that hold about equally many. Returns (low, high, mask of the values)
+    for each range; only the last range includes its upper end."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]
@@ -194,8 +196,8 @@ class Surface:
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """The surface on a grid: x (G,), y (G,), the probability (G, G), and the bounds of its band (G, G); rows follow
-        y."""
+        """The surface on a grid: x (G,), y (G,), the probability (G, G), and the bounds of its band (G, G); the rows of
+        matrices belong to the values of y."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
@@ -203,7 +205,8 @@ class Surface:
     def border_depth(self) -> Floats:
         """Returns how far 1/2 lies inside the probability's 95% band at each point of the grid, (G, G); negative
         outside the band. Where all trials end alike the band of the probability may contain 1/2 far from any border,
-        since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count."""
+        since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as
+        inside."""
         from scipy import ndimage
 
         _, _, probability, low, high = self.grid
@@ -225,11 +228,11 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the surface to trials with at least one training each, unless these are too few or all end alike; `weight`
-    (T,) is the weight of each trial, in trainings.
+    """Fits the surface to trials with at least one training each. `weight` has the weight of each trial, in trainings.
+    Nothing is fitted if the trials are too few or all end alike.
 
-    Returns the surface, `None` if there is nothing to fit; and a note that says whether the surface fits and what was
-    fitted, or why nothing was.
+    Returns the surface (`None` if nothing was fitted), and a note that says what was fitted and whether it fits, or why
+    nothing was fitted.
     """
     from scipy import special
 

@@ -35,8 +35,8 @@ class StuckRates(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns the rates as a table: the first row for all trials, then one row per bin of a parameter, and one per
-        cell with both parameters and both labels. `n` is the number of trainings, `k` of those with the ending, `rate`
-        has a 95% interval."""
+        cell with both parameters and both labels. `n` is the number of trainings, `k` the number of those with the
+        ending; `rate` has a 95% interval."""
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [
             (rates.title, bin_.label, bin_.n_trials, bin_.rate) for rates in self.by_parameter for bin_ in rates.bins
@@ -68,7 +68,8 @@ class OutcomeRates(DrawnAnswer):
         groups: The labels of the groups.
         outcomes: The outcomes that occur except `failed` and `pruned`, the most frequent first.
         rates: For each group the rate of each outcome among its trainings that neither failed nor were pruned.
-        bins, places: The labels of the bins of each parameter, and for each group the number of its bin of each.
+        bins, places: The labels of the bins of each parameter, and for each group the number of its bin of each
+            parameter.
         n_failed, n_pruned: The numbers of failed and of pruned trainings in all groups.
         colours: The colour of each outcome, by label.
     """
@@ -89,8 +90,8 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{pruned}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns the most frequent outcome and its rate by the numbers of the group's bins, for groups with
-        trainings."""
+        """Returns, for each group with trainings, its most frequent outcome and that outcome's rate. The keys are the
+        numbers of the group's bins."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]

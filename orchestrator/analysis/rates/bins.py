@@ -2,8 +2,9 @@
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
 choice. They serve for curves and tests by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
-halved, on the scale of the axis, while the bin of the typical trial (the median over trials) keeps enough of the T
-trials that have a value: at least 25, and at least
+halved repeatedly, on the scale of the axis, as long as the typical bin keeps enough trials. The typical bin is the one
+that is median, over trials, in its number of trials. If T trials have a value, it must keep at least 25 of them, and at
+least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
 - T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of
@@ -35,10 +36,10 @@ from attnsweep.workloads.errors import UserError
 
 _MOST_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
-"""The least number of trials in the typical bin made by halving: the interval is then at most +- 0.2."""
+"""Bins are halved only while the typical bin keeps this many trials: its interval is then at most +- 0.2."""
 _MOST_BINS = 64
-"""The most bins of one parameter, twice as many as along an axis of a plane: of more bins, most would be empty where
-trials crowd."""
+"""The most bins of one parameter, twice as many as along an axis of a plane: with more, most bins would be empty if the
+trials crowd in a part of the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Bins:
 
     def place(self, values: Sequence[object]) -> list[int]:
         """Returns the index of the bin that each value is in. Raises a `UserError` for a value that is not among the
-        choices: the rows are from another sweep."""
+        choices, which means that the rows are from another sweep."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -210,8 +211,9 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Determines a parameter's kind and range: from the specs if they agree, else from the parameter's values. Returns
-    `None` if no trial has a bin, and the values of the trials that have one.
+    """Returns how a parameter varies, by its kind (range or choice) and its limits, and its value in each trial that
+    has a bin. The first is taken from the specs if they agree, else from the values; it is `None` if no trial has a
+    bin.
 
     If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
     """
@@ -233,8 +235,8 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Returns whether a parameter's axis is logarithmic: as the spec says for a range; by the span of its numbers for
-    a list of choices."""
+    """Returns whether a parameter's axis is logarithmic: for a range, as the spec says; for a list of choices, if its
+    numbers span a factor of ten."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -265,7 +267,7 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """A grouping of all trials (`everything`) by the bins of up to two parameters; without parameters it is one group.
-    `axes` has the bins of each parameter that hold trials."""
+    `axes` has, for each parameter, its bins that hold trials."""
 
     names: tuple[str, ...]
     axes: tuple[tuple[Group, ...], ...]
@@ -282,8 +284,7 @@ class Crossing:
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def across(self, other: "Crossing") -> "Crossing":
-        """Combines two groupings of the same trials: crosses the bins of these parameters with the bins of the other
-        ones."""
+        """Returns the grouping by the parameters of this grouping and of `other`, which groups the same trials."""
         return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
 
     def cells(self) -> dict[tuple[int, ...], Group]:

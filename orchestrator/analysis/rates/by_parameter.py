@@ -66,7 +66,7 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The ending whose rate a report shows in its tables and figures, and whether a higher rate is better
+    """What a report is about: the ending whose rate its tables and figures show, and whether a higher rate is better
     (`is_sought`)."""
 
     ending: Ending = STUCK
@@ -77,7 +77,8 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
     """Chooses the rate that a report shows: of `outcome` if given, else of the first objective that is a rate, else the
     stuck rate. Raises a `UserError` for an outcome that cannot occur.
 
-    The rate of a given outcome is sought if it is `solved`, or the workload's own outcome and not counted as stuck.
+    A higher rate of a given outcome counts as better if the outcome is `solved`, or is one that the workload defines
+    and that does not count as stuck.
     """
     if outcome is not None:
         known = outcomes_of(connection).get(outcome)
@@ -109,7 +110,7 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
 
 
 CountedValue: TypeAlias = tuple[object, tuple[int, int]]
-"""A parameter's value in one trial, and the trial's `(n, k)`: trainings counted, and those with the ending."""
+"""A parameter's value in one trial, and the trial's `(n, k)`: the trainings that count, and those with the ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ class RateBin(Record):
     Attributes:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
         low, high: The ends of the bin, cut to the range tried; `None` for a categorical value.
-        rate: The rate over their trainings, without failed and pruned ones; for roles, also without diverged ones.
+        rate: The rate over the trainings of these trials, without failed and pruned ones; for roles of heads, also
+            without diverged ones.
     """
 
     label: str
@@ -136,7 +138,7 @@ class ParameterRates(Record):
     """A rate in each bin of one swept parameter.
 
     Attributes:
-        where: For a conditional parameter, the condition of these trials (`variant=positions_only`); else empty.
+        where: For a conditional parameter, the condition under which it varies (`variant=positions_only`); else empty.
         dimension: How the parameter varies in these trials.
         bins: In the order of the parameter's values; bins without trials are included.
     """
@@ -170,8 +172,8 @@ def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """Returns the median over trials of their median loss (infinite if not finite); `None` if the result is
-    infinite."""
+    """Returns the median over trials of each trial's median loss, where a loss that is not finite counts as infinite;
+    `None` if the result is infinite."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
@@ -182,7 +184,7 @@ def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
     """Computes the rate of an ending, such as the stuck rate, in the bins of each parameter that the sweep varies, in
-    the order of the search space. A conditional parameter has rates for each of its branches that varies."""
+    the order of the search space. A conditional parameter has rates for each condition under which it varies."""
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
@@ -217,8 +219,8 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes the same rates as `rates_by`, but from given counts: `rows` has the values of `swept_names` for each
-    trial, `counts` has `(n, k)`."""
+    """Computes the same rates as `rates_by`, but from given counts: `rows` has each trial's values of the parameters
+    `swept_names`; `counts` has each trial's `(n, k)`, the trainings that count and those with the ending."""
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     rates = []
     for name in filter(values.__contains__, spec.parameters()):
@@ -241,8 +243,8 @@ def binned_rates(
 def rates_in_bins(
     parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
-    """Computes rates in the bins of one parameter from the parameter's value and `(n, k)` of each trial. `where` is the
-    condition that selected the trials."""
+    """Computes rates in the bins of one parameter from each trial's value of the parameter and its `(n, k)`: the
+    trainings that count, and those with the ending. `where` is the condition that selected the trials."""
     values = [value for value, _ in counted]
     bins = binning(dimension, values)
     members: list[list[tuple[int, int]]] = [[] for _ in range(len(bins))]

@@ -17,9 +17,11 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, Parameter
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 _WIDE = 10
-"""A choice with more values gets a wider panel; a range with more bins has one note in place of numbers of trials."""
+"""A choice with more values than this gets a wider panel. A range with more bins than this has one note in place of the
+number of trials above each bin."""
 _MOST_WRITTEN = 60
-"""If there are more cells than this, they are only coloured, with a colour scale, and have no numbers."""
+"""If there are more cells than this, no numbers are written into them: they are only coloured, beside a colour
+scale."""
 _MOST_NAMES = 8
 """An axis with more bins than this names only some of them."""
 
@@ -41,7 +43,7 @@ def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
     """Draws rates with their intervals at the places `names` of the horizontal axis, the groups side by side; `groups`
-    has each group's rate at each place. Without a title of the legend there is no legend."""
+    has each group's rate at each place. If the legend's title is empty, there is no legend."""
     figure, panel = figures.new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
     for number, (group, rates) in enumerate(groups.items()):

@@ -1,4 +1,5 @@
-"""Tests whether the effect of one factor on a rate depends on another, by a score test robust to dependence in trials.
+"""Tests whether the effect of one factor on a rate depends on another: a score test that allows for dependence in
+trials.
 
 The model without interaction is a logistic regression on the bins of both factors. The test decides whether adding a
 term for each cell of the two factors improves this model. The variance of the score is empirical, with scores summed by
@@ -9,9 +10,9 @@ without trials are left out.
 The scale is that of log odds: without interaction, a factor multiplies the odds by the same number in all bins of the
 other factor. Differences between shares can then still vary from bin to bin, because shares cannot leave 0..1.
 
-In simulation (24 to 1,000 trials x 8, intra-trial correlation 0.4, 2 x 2 to 5 x 5 bins, no interaction) the p-value is
-below 0.05 in 0 to 6% of cases. It is far below 5% where most cells hold few trials or have rates near 0: the test then
-errs on the safe side. The tests repeat the simulation.
+In simulation (24 to 1,000 trials of 8 trainings, intra-trial correlation 0.4, 2 x 2 to 5 x 5 bins, no interaction) the
+p-value is below 0.05 in 0 to 6% of cases. It is far below 5% where most cells hold few trials or have rates near 0: the
+test then errs on the safe side. The tests repeat the simulation.
 
 Source: Boos 1992, The American Statistician 46 (generalized score tests); Guo et al. 2005, Statistics in Medicine 24
 (their size with few clusters). Axes: R row, C cluster, B cell.
@@ -49,7 +50,7 @@ _MOST_CELLS = 150
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
     """The result of a score test for interaction: the statistic, its degrees of freedom (the number of terms that the
-    interaction adds) and the p-value, which is `None` if there is nothing to test. Then `note` says why."""
+    interaction adds) and the p-value. If there is nothing to test, the p-value is `None`, and `note` says why."""
 
     statistic: float
     degrees: int
@@ -72,7 +73,7 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     """Tests whether the effect of one factor on a rate depends on the other factor.
 
     Args:
-        n, k: (R,) the number of trainings, and of those with the ending; in any unit, such as a trial's weight.
+        n, k: (R,) the number of trainings, and the number of those with the ending, in R rows. They may be weighted.
         first, second: (R,) the bin of each factor, numbered from 0.
         cluster: (R,) the trial or configuration, numbered from 0 without gaps.
     """
@@ -137,8 +138,8 @@ class Interaction(DrawnAnswer):
 
     Attributes:
         bins: The labels of the bins of each parameter.
-        cells: The cells that hold trials; the second parameter runs fastest.
-        test: On the scale of log odds; trainings of one trial are not taken as independent.
+        cells: The cells that hold trials; the bins of the second parameter vary fastest.
+        test: The test, on the scale of log odds. It does not take trainings of one trial as independent.
     """
 
     by: tuple[str, str]
@@ -151,8 +152,8 @@ class Interaction(DrawnAnswer):
         return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per cell: the labels of its bins (`param_<name>`), numbers of trials and trainings, the rate
-        and its interval."""
+        """Returns one row per cell: the labels of its bins (`param_<name>`), the numbers of its trials and trainings,
+        the rate and its interval."""
         columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
         return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 

@@ -11,7 +11,7 @@ Wilson's interval for an *effective* number of trainings, `n / deff`:
   trainings.
 - If all trials agree, `deff` is undetermined, and the effective number is the number of trials.
 - If fewer than 8 trials, and at most half of all, differ from the unanimous rest, `deff` rests on those few, and is too
-  small if the most extreme of such trials was not drawn. The effective number is then the number of trials, and the
+  small if by chance the most extreme trials were not drawn. The effective number is then the number of trials, and the
   interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a share of 0 where Wilson's does
   not.
 - A single trial has the plain Wilson interval, which is an interval for this one configuration.
@@ -22,10 +22,10 @@ interval for the effective number that follows from the spread of the shares. A 
 interval that `Sequential` itself used. Because the data decide when a trial stops, its share is biased: by up to 0.015
 if the width of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a threshold of one half stops it.
 
-In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
-46% of cases and this module's interval in 95%. For 3 to 256 trials x 2 to 16, rates from 0.003 to 0.5 and correlations
-from 0.1 to 0.9 it covers in at least 93%; without the rule for a few unlike trials it would cover in as few as 84%. The
-tests repeat some of these simulations.
+In simulation (5 trials of 16 trainings, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the
+truth in 46% of cases and this module's interval in 95%. For 3 to 256 trials of 2 to 16 trainings, rates from 0.003 to
+0.5 and correlations from 0.1 to 0.9 it covers in at least 93%; without the rule for a few unlike trials it would cover
+in as few as 84%. The tests repeat some of these simulations.
 
 Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
 freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval for it); Clopper & Pearson 1934, Biometrika
@@ -53,11 +53,11 @@ _Z = NormalDist().inv_cdf(0.975)
 _NARROW = 0.02
 """An interval narrower than this is shown with a third decimal."""
 _FEW = 8
-"""If fewer trials than this differ from the rest, the spread between trials is not estimated from them."""
+"""If fewer trials than this differ from the others, which all agree, the spread between trials is not estimated."""
 
 
 Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
-"""For each of several trials `(n, k)`: trainings counted, and those with the property."""
+"""For each of several trials `(n, k)`: the trainings that count, and those with the property."""
 
 
 RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate": float, "low": float, "high": float})
@@ -158,8 +158,8 @@ def trials_count_once(*specs: Sweep) -> bool:
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """Returns the weights of R trainings, given the trial of each, (R,). The weights sum to R: all are 1, or such that
-    all trials have equal weight."""
+    """Returns the weight of each training, given its trial: 1 for all or, where each trial has to count once, weights
+    with the same sum in every trial. The sum of all weights is the number of trainings."""
     if not once_per_trial:
         return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
@@ -167,7 +167,8 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weights of T trials with `n` (T,) trainings: `n`, or the mean of `n` if all have equal weight."""
+    """Returns the weight of each trial, given its number of trainings `n`: this number or, where all trials have to
+    have equal weight, the mean of all these numbers."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
@@ -194,7 +195,8 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns (z / t)^2, which allows for the error of a design effect estimated from only `n_trials` trials."""
+    """Returns (z / t)^2, the squared ratio of the quantiles of the normal and of Student's t distribution. It allows
+    for the error of a design effect that is estimated from only `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
@@ -215,7 +217,7 @@ def rate_interval(
 
     Args:
         n: The effective number of trainings.
-        trials_T2: (T, 2) the number of trainings of each trial, and of those with the property.
+        trials_T2: (n_trials, 2) the number of trainings of each trial, and the number of those with the property.
         n_once: The effective number if each trial counts once; default the number of trials.
     """
     n_of_trial, k_of_trial = trials_T2.T
@@ -243,7 +245,7 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 def wilson(share: float, n: float) -> tuple[float, float]:
     """Returns Wilson's score interval of a share; `n` need not be whole. `proportion_confint` of statsmodels gives the
-    same interval, but its import would delay every `status` by a second."""
+    same interval, but importing it would delay every `attnsweep status` by a second."""
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)
     half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)
