@@ -58,9 +58,9 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
 
     Args:
         where: The sweep directory.
-        uri: The URI of the MLflow store; `None` as for `tracking_uri`.
-        say: If given, gradients are checked too, for which trainings are trained again; called with a line before each
-            part.
+        uri: The URI of the MLflow store; `None` means what it means in `tracking_uri`.
+        say: If given, gradients are checked too, for which some trainings are trained again; `say` is called with a
+            line of text before each part.
 
     Raises:
         UserError: If there is no sweep, or the user's code in it is not trusted.
@@ -119,7 +119,8 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks whether the trainings that the self-check replayed ended as they had ended in their packs."""
+    """Checks whether the trainings that the self-check trained again, alone, ended as they had when they shared a
+    batched program with others (a pack)."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -138,8 +139,8 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """Reads the study and the rows of a sweep. Returns them with the problems that the ledger's tables have among
-    themselves."""
+    """Reads the study and the rows of a sweep. Also returns the problems where tables of the ledger do not agree with
+    each other."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -203,7 +204,7 @@ def _checks(
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """Returns the result of the function `reading`; if it raises, a problem that says why."""
+    """Returns the result of the function `reading`. If it raises an error, returns a problem that says why."""
     try:
         return reading()
     except UserError as damage:

@@ -32,14 +32,14 @@ order by all
 _BARE = Problem("trainings that did not fail and have no curves", RESTORE)
 
 _ATTEMPTS = 5
-"""How often listing the files is attempted; a compaction meanwhile makes an attempt fail."""
+"""How often listing the files is attempted; an attempt fails if a compaction merges files meanwhile."""
 _RESTORE = "restore it from a copy"
 _DISK = "check its disk, and your access to it"
 _NAMED_BY_DIGEST = {
     CHECKPOINTS: "continue with: attnsweep resume DIR, which begins its pack again",
     WEIGHTS: "remove the file: the weights are then trained again",
 }
-"""Folders of Parquet files whose names end with their digests: what to do about a damaged file, by folder."""
+"""For each folder whose Parquet files have names that end with their digests: what to do about a damaged file."""
 
 
 def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
@@ -61,8 +61,8 @@ def count_files(place: Place) -> int:
 
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
-    """Finds damaged files, files of other sweeps, and left-over files. Left-over files count only if the sweep is
-    finished, because a writer may be at work otherwise."""
+    """Finds damaged files, files of other sweeps, and left-over files. Left-over files count as problems only if the
+    sweep is finished: before, a writer may still need them."""
     for _ in range(_ATTEMPTS):
         names = fragment_names(place)
         problems = verify(place, spec_sha256)
@@ -80,7 +80,7 @@ def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[boo
     check that says so.
 
     Args:
-        fix: What the user can do about a damaged file, if that is not what the error says.
+        fix: What the user can do about a damaged file, if it is not the fix that the error names.
     """
     try:
         return directory.finished, []
@@ -90,7 +90,7 @@ def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[boo
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
     """Checks the bytes of the study's journal, in which each line has the digest of all bytes before it. Returns
-    nothing if there is no journal, which another check reports."""
+    nothing if there is no journal: another check reports that."""
     place = directory.place
     if directory.spec.storage:
         return []

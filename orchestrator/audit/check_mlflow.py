@@ -1,4 +1,5 @@
-"""Checks that MLflow has one finished run for each complete trial, with the trial's values, and no other run."""
+"""Checks that MLflow has one finished run for each complete trial, with the trial's values, and that it has no other
+run."""
 
 import math
 from collections import Counter

@@ -112,8 +112,8 @@ class Books:
         return complete_among(self.rows, self.directory.spec.replicates)
 
     def count_trials(self) -> dict[str, int | None]:
-        """Counts the trials that were asked for, fully trained, and told to the study. Trials that the workload
-        refused are left out."""
+        """Counts the trials that should be trained (asked), those that are fully trained, and those whose results the
+        study has (told). Trials that the workload refused are left out."""
         asked = {trial.number for trial in self.asked}
         return {
             "asked": len(asked),
@@ -122,7 +122,8 @@ class Books:
         }
 
     def count_wanted(self) -> int:
-        """Returns how many trainings the sweep's trials need; if a rule decides this, given the rows so far."""
+        """Returns how many trainings the sweep's trials need. If a rule of replication decides this, the number follows
+        from the rows so far."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 
@@ -186,10 +187,10 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns all values that the study may rightly have for a trial: computed from all its trainings, or without
-    replicates that were added or retried later.
+    """Returns all values that the study may rightly have for a trial: those from all its trainings, and those from
+    before replicates were added or retried.
 
-    Such values do not include trainings that had failed by then and were retried since.
+    The values from before a retry leave out the trainings that had failed by then.
     """
     results = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
     earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
@@ -209,8 +210,8 @@ def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
 def compare_pruned(books: Books) -> Iterator[Fault]:
     """Finds differences between the study's decisions to prune trials and the trainings that are pruned in the ledger.
 
-    If all trainings of a trial share one pack, they end at the step of the decision; in several packs, some may end at
-    a later probe.
+    If all trainings of a trial share one pack (one batched program), they end at the step of the decision. If they are
+    in several packs, some may end at a later probe.
     """
     if "pruned_step" not in books.rows.column_names:
         # A sweep of a version without pruning has no column `pruned_step`, so there is nothing to compare.
@@ -230,7 +231,7 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
 
 
 def changed_parameters(books: Books) -> Problem | None:
-    """Returns the problem that the workload's parameters are not those of the ledger's columns; `None` if they are.
+    """Returns a problem if the workload's parameters are not those that the ledger has columns for; else `None`.
 
     Rows of earlier versions may lack a parameter that was added later, and may have a parameter that was retired.
     """
@@ -246,8 +247,8 @@ def changed_parameters(books: Books) -> Problem | None:
 
 
 def compare_trainings(books: Books) -> Iterator[Fault]:
-    """Recomputes each training's parameters from the study, its seed from the sweep's seed and its id from both, and
-    finds rows that differ."""
+    """Recomputes each training's parameters from the study, its seed from the sweep's seed, and its id from its
+    parameters and seed. Finds rows that differ."""
     tasks: list[Task] = []
     places: list[int] = []
     for trial in books.asked:
@@ -273,7 +274,7 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[Problem, NDArray[np.bool_]]]:
-    """Yields each kind of fault with a boolean mask of the rows that have the fault."""
+    """Yields each kind of fault that rows may have, with a mask of the rows that have it."""
     trainings = [task.training for task in tasks]
     yield _OTHER_SWEEP, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])

@@ -56,7 +56,7 @@ def audit_merged(directory: SweepDirectory) -> Audit:
 
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Iterator[Fault]:
-    """Finds differences between the rows and what the record says of the merged sweeps."""
+    """Finds differences between the rows and what the directory's record says about the sweeps that were merged."""
     ranges = {
         sweep: (n, low, high)
         for sweep, n, low, high in connection.execute(
@@ -76,8 +76,9 @@ def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDire
 
 
 def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
-    """Audits a sweep of several drivers, whose trials are in shards: each shard alone, and that all of them are shards
-    of this sweep. A shard that has not begun or not ended is no problem; the sweep then counts as unfinished.
+    """Audits a sweep whose trials are divided into shards, one for each driver: each shard alone, and whether all of
+    them are shards of this sweep. A shard that has not begun or has not ended is no problem, but the sweep then counts
+    as unfinished.
 
     Args:
         directory: The sweep.
@@ -117,7 +118,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 
 def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
-    """Finds directories beside the shards that are not shards of this sweep."""
+    """Finds directories that lie beside the shards but are not shards of this sweep."""
     for part in directory.parts:
         wrong = [name for name in _ALIKE if getattr(part, name) != getattr(directory, name)]
         home = f"{directory.place.full_name}/{part.of_shard.folder}"
@@ -130,14 +131,15 @@ def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """Summarizes the audit of one shard as one check. Its line has the counts of the shard's first check."""
+    """Summarizes the audit of one shard as one check. The check's line shows the counts of the shard's first check."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
     problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Reports if rows come from several types of machine, or from environments without a record; else returns no check.
+    """Returns a check that reports rows from several types of machine, or from environments without a record. If there
+    are no such rows, returns no check.
 
     Args:
         trainings: Number of trainings by the id of their environment; `None` if it was not recorded.

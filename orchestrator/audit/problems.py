@@ -36,7 +36,7 @@ class Problem:
 
 
 Fault: TypeAlias = tuple[Problem, str]
-"""A kind of fault, and the trial, training, run or sweep that has it."""
+"""A kind of fault, and the name of the trial, training, run or sweep that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Check:
 
 
 def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
-    """Returns one problem for each kind of fault, with the number of cases and the first few of them."""
+    """Returns one problem for each kind of fault, with the number of its cases and the first few of these."""
     cases: dict[Problem, list[str]] = {}
     for kind, case in faults:
         cases.setdefault(kind, []).append(case)
@@ -64,7 +64,8 @@ class Audit:
         sweep: The sweep's name; `None` if its record cannot be read.
         finished: Whether the sweep's budget is spent; `None` if that cannot be read. Missing trainings are a fault only
             in a finished sweep.
-        counts: Trials by stage (asked, trained, told, logged), refused ones excluded; `None` if a count is unknown.
+        counts: The number of trials that should be trained (asked), are trained, are reported to the study (told), and
+            are logged in MLflow, without trials that the workload refused; `None` for a number that is unknown.
         checks: The checks, in the order in which they are printed.
         gradients: The results of the checks of gradients, if they were requested.
     """

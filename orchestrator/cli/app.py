@@ -38,7 +38,7 @@ _PANELS = {
 
 
 class _Group(TyperGroup):
-    """A group of commands. Its help shows no placeholder after switches, because switches take no value."""
+    """A group of commands. In its help no placeholder for a value follows a switch (an option without a value)."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

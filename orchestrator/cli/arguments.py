@@ -61,10 +61,11 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user code that belongs to a sweep in a JSON file; `None` for other sweeps, whose code runs when they
-    are loaded.
+    """Returns the user code that belongs to a sweep in a JSON file; `None` for any other sweep, whose code runs when
+    the sweep is loaded.
 
-    Weights of other sweeps that a stored sweep starts from are loaded from its directory.
+    If the sweep starts from weights of another sweep and is read from a sweep directory, the weights are loaded from
+    this directory.
 
     Raises:
         UserError: If the code is not trusted, or a stored file is not the one that the sweep recorded.

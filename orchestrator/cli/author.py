@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnsweep.workloads.parameters import Parameter, Value
 
 _LONGEST = 24
-"""The default for the longest sentence of a pair, in words."""
+"""The default limit on the length of a pair's sentences, in words."""
 _WIDE = 120
 """The least width of a screen, in columns, on which the meanings of parameters fit beside the other columns."""
 Unit: TypeAlias = Literal["characters", "words"]

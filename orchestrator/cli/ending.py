@@ -44,8 +44,8 @@ def conclude(
     report: bool,
     as_json: bool,
 ) -> None:
-    """Prints the summary of a run and finishes it: calls the user's hook commands, keeps weights, draws the report, and
-    exits.
+    """Prints the summary of a run and finishes it: calls the shell commands that the user has given, keeps weights,
+    draws the report, and exits.
 
     These steps come last, so that a failure in one of them loses nothing of the sweep.
     """
@@ -79,8 +79,8 @@ def drawing() -> Iterator[None]:
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of the trials that the user chose, once the sweep is finished. Returns an error text on
-    failure. Idempotent."""
+    """Keeps the final weights of the trials that the user chose, once the sweep is finished. Returns a text if this
+    fails. A repeated call changes nothing."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
@@ -127,7 +127,8 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """A context that calls `tell_fault` when a fault of the machine ends the block, and then raises the fault again."""
+    """A context for a block of code. If an error of the machine ends the block, calls `tell_fault` and raises the error
+    again."""
     try:
         yield
     except (SweepError, PoolError) as fault:

@@ -1,4 +1,4 @@
-"""Commands that compare with the literature, and how reproductions of published figures and tables are found.
+"""Commands that compare results with the literature, and how attnsweep finds reproductions of published figures.
 
 A package offers its reproductions through the entry point group `attnsweep.reproductions`. An entry names a sequence
 of reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`. Fast to import: every command loads its

@@ -1,4 +1,5 @@
-"""The console script's work: runs a command, and ends with its exit code. A mistake is one line, no traceback."""
+"""The console script's work: runs a command, and ends with its exit code. A user's mistake gives one line, no
+traceback."""
 
 import atexit
 import errno
@@ -78,7 +79,8 @@ def main() -> None:
 
 
 _LEAKS = r"^(nanobind: (leaked|this is likely)| - (leaked|\.\.\. skipped)|See https://nanobind)"
-"""With PyTorch loaded, DuckDB may list objects of its own as leaks at the very end."""
+"""Lines about leaked objects: if PyTorch is loaded, DuckDB may print them when the process exits, about its own
+objects."""
 
 
 def _hide_leaks() -> None:

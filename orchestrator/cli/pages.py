@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import UserError, did_you_mean
 _DOCS = Path(__file__).parents[2] / "docs"
 _FOLDERS = (_DOCS, _DOCS / "problems", _DOCS / "notes")
 _SITE_ONLY = ("index", "changelog")
-"""Pages that only arrange others for the site."""
+"""Pages that only the website of the documentation needs."""
 
 
 def page_names() -> list[str]:

@@ -74,7 +74,8 @@ MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more 
 
 _FLAG = "--shard"
 _INDEX = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
-"""Variables with the number of this task: in Slurm, and in an indexed Job of Kubernetes. Only Slurm gives the count."""
+"""Environment variables with the number of this task: in Slurm, and in an indexed Job of Kubernetes. Only Slurm also
+gives the number of all tasks."""
 _COUNT = "SLURM_ARRAY_TASK_COUNT"
 
 OfShard = Annotated[
@@ -98,11 +99,11 @@ _OPTIONS = (
     ("pack_size", PackSize, None),
     ("max_failures", MaxFailures, None),
 )
-"""Of each option the name in `Resources`, the type, and the default."""
+"""For each option, its name in `Resources`, its type and its default."""
 
 
 def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command these options in the place of its parameter `resources`.
+    """Decorates a command: its parameter `resources` is replaced by options for the resources to train on.
 
     Args:
         without: The names of options that the command does not have.
@@ -133,7 +134,7 @@ def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:
-    """Parses the text +N, by which `resume` adds N trials or replicates; returns 0 without a text.
+    """Parses the text +N, by which `resume` adds N trials or replicates; returns 0 if there is no text.
 
     Raises:
         UserError: If the text is not +N.
@@ -151,7 +152,7 @@ def parse_more(text: str | None, option: str, what: str) -> int:
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """Parses the number of trainers, N or MIN..MAX; returns `None` without a text.
+    """Parses the number of trainers, N or MIN..MAX; returns `None` if there is no text.
 
     Raises:
         UserError: If the text is neither.

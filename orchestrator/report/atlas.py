@@ -35,7 +35,7 @@ class AtlasSweep:
     """One sweep of the atlas.
 
     Attributes:
-        directory: The sweep.
+        directory: The sweep's directory.
         n_trials, n_trainings: The numbers of trials and trainings in the sweep's ledger.
         outcomes: The share of trainings with each outcome.
         stuck: The stuck rate.
@@ -51,7 +51,8 @@ class AtlasSweep:
 
     @property
     def workload(self) -> str:
-        """The name of the sweep's workload; for a user's workload without the path of its file."""
+        """The name of the sweep's workload. If a file of the user defines the workload, the path of the file is left
+        out."""
         return self.directory.spec.workload.rpartition("/")[2]
 
     @property

@@ -29,9 +29,9 @@ from attnsweep.workloads.vocabulary import Outcome
 _MOST = 5
 """The most trials in a list of extreme ones."""
 _MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
-"""The most trials and trainings in the page: with this many it has 6 MB, and a browser draws them without a pause."""
+"""The most trials and trainings in the page: a page with this many has 6 MB, and a browser draws it without a pause."""
 LOSS = "loss_median"
-"""The axis beside the parameters: a trial's median loss, a column of the view `trials`."""
+"""The one axis that is not a parameter: a trial's median loss, a column of the view `trials`."""
 _TRAININGS = """
 select trial, replicate, outcome, coalesce(outcome_detail, '') as detail, eval_loss from trainings
 order by trial, replicate
@@ -45,7 +45,7 @@ class Axis:
     Attributes:
         name: The parameter's name, or `loss_median`.
         log: Whether the axis is logarithmic.
-        values: (T,) one for each trial: numbers with NaN for null, or places in `choices`.
+        values: One for each trial: a number (NaN for null), or an index into `choices`.
         choices: The labels of the values; empty if the values are numbers.
     """
 
@@ -69,10 +69,10 @@ class Points:
     """All trials, sorted by number, and all trainings, sorted by trial and replicate, as the explorer plots them.
 
     Attributes:
-        trials: (T,) the trials' numbers.
+        trials: The numbers of the trials.
         axes: The swept parameters, then the median loss.
         trainings: The columns `trial`, `replicate`, `outcome`, `detail` and `eval_loss`.
-        judged: The outcomes that count in rates.
+        judged: The outcomes whose trainings count in rates.
         outcomes: The description of each outcome, by label.
     """
 
@@ -125,7 +125,7 @@ class Extremes:
     Attributes:
         title: The order in words.
         measure: The name of the measure in `values`.
-        trials: The places of the trials among all trials.
+        trials: The positions of the trials among all trials.
         values: The measure of each of the trials.
     """
 
@@ -143,7 +143,7 @@ class Explorer:
         points: The trials and trainings in the page.
         axes: The names of the two axes that are drawn at first.
         extremes: The lists of extreme trials.
-        samples: The trainings that are shown in full.
+        samples: The trainings that are shown with their curve and the roles of their heads.
         curves: The median curves that are drawn in front of the curves of `samples`.
         has_heads: Whether attention heads were scored.
         n_trials: The number of the sweep's trials, of which `points` may have only some.
@@ -172,7 +172,7 @@ class Explorer:
 
         Args:
             place: The sweep's directory, as an argument of commands.
-            levels: The reference levels.
+            levels: The reference levels (losses known in advance).
             maps: The attention maps of some trainings.
         """
         names = [axis.name for axis in self.points.axes]
@@ -206,7 +206,8 @@ def read_explorer(
 ) -> Explorer | None:
     """Reads the explorer's data from a ledger; `None` if there is nothing to draw.
 
-    The axes of `regions` are drawn at first. The phase diagram of `plane` says where the boundary is.
+    The two axes of `regions` are the ones drawn at first. The phase diagram of `plane` says where the probability is
+    1/2.
     """
     points = read_points(connection, spec)
     if points is None:
@@ -223,8 +224,8 @@ def read_explorer(
 
 
 def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
-    """Chooses the trials that the page contains: all of them or, if there are too many, random ones and the extreme
-    ones."""
+    """Chooses the trials that the page contains: all of them or, if these are too many, some random ones and the
+    extreme ones."""
     n_trials = len(points.trials)
     n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
     if n_shown == n_trials:
@@ -234,7 +235,7 @@ def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
 
 
 def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, ...]:
-    """Lists up to five extreme trials of each kind. Trials that tie are ordered by number."""
+    """Lists up to five extreme trials of each kind. Trials with equal measures are ordered by number."""
     loss = points.axis(LOSS).values
     orders = [
         _first("lowest median loss", LOSS, loss, loss),

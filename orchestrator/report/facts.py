@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
 from attnsweep.workloads.vocabulary import Outcome
 
 UNKNOWN = Outcome("", GREY)
-"""Stands for an outcome that neither this version nor the ledger describes."""
+"""Stands for an outcome that neither this version of attnsweep nor the ledger describes."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
 """The metrics that the engine measures in each workload."""
@@ -66,7 +66,8 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """The share of the trainings with one stuck outcome for which a test, such as `promotion`, confirms the outcome."""
+    """The share of the trainings with one stuck outcome whose certificate (a test, such as `promotion`) confirms the
+    outcome."""
 
     test: str
     outcome: str
@@ -92,7 +93,7 @@ class Totals:
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.
         n_trials, n_trainings: The numbers of trials and trainings.
-        seconds: Total core-seconds.
+        seconds: The core-seconds that all trainings took together.
         machines: (host, device, trainings), most trainings first.
     """
 
@@ -105,7 +106,7 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes what share each label has of all counts. Intervals allow for dependence within a trial.
+    """Computes the share of each label in the sum of all counts. Intervals allow for dependence within a trial.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
@@ -144,7 +145,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """Computes, for each outcome, quantiles of the onset step and of the workload's own metrics (the first 20 by name).
 
-    `onset_step` is the step from which the outcome held. Metrics are taken from the last probe.
+    `onset_step` is the step from which the outcome held. The values of metrics are those of the last probe.
     """
     rows = _rows(connection, _MEASURES)
     shown = ["onset_step", *sorted({row["name"] for row in rows} - {"onset_step"})[:_MOST_METRICS]]
@@ -153,8 +154,8 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """Computes for each certificate the share of labels that it confirms. Intervals allow for dependence between
-    trainings of one trial."""
+    """Computes for each certificate (a test that can confirm a stuck outcome) the share of trainings with this outcome
+    that it confirms. Intervals allow for dependence between trainings of one trial."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -182,7 +183,8 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Sums core-seconds by pack size; if there are more than 12 sizes, by ranges between powers of two."""
+    """Sums core-seconds by pack size (how many trainings shared a batched program); if there are more than 12 sizes, by
+    ranges between powers of two."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(
@@ -209,8 +211,8 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Groups errors by the last line of their traceback. Returns the 20 most frequent ones, each with its first
-    traceback."""
+    """Groups errors by the last line of their traceback. Returns the 20 most frequent groups, each with the traceback
+    of its first error."""
     return _rows(connection, _FAILURES)
 
 

@@ -41,17 +41,19 @@ from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, Measured,
 _DECADES = 1.3
 """The axis of losses is logarithmic if the largest and the smallest loss are at least this many decades apart."""
 _BEYOND_LEVELS = 30
-"""A logarithmic axis of losses ends at the highest level times this factor, and at the lowest level divided by it."""
+"""A logarithmic axis of losses reaches from the lowest reference level (a loss known in advance) divided by this factor
+to the highest one times this factor."""
 _HIGHEST = 1e30
 """The largest loss on an axis. The loss of a diverged training may be too large for Matplotlib to draw."""
 _FEW_DECADES = 2.5
-"""An axis of fewer decades than this has ticks at 2 and 5 too."""
+"""A logarithmic axis of fewer decades than this has ticks at 2 and 5 times powers of ten too."""
 _MOST_EDGES = 7
 """A logarithmic axis with more edges of cells than this labels powers of ten only."""
 _LABEL_GAP = 0.062
-"""The least distance between the labels of two levels, as a share of the axis."""
+"""The least distance between the labels of two reference levels (losses known in advance), as a share of the axis."""
 _MOST_POINTS = 2000
-"""The most trials of one kind in the figure of the Pareto front. Each is a path in the page, so more would be slow."""
+"""The most trials of one kind in the figure of the Pareto front. Each trial is a path in the page, so more of them
+would make the page slow."""
 _MANYFOLD = 100.0
 """The axis of a metric is logarithmic if its largest value is at least this many times its smallest."""
 
@@ -62,7 +64,7 @@ def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, st
 
     Args:
         regions: Regions with two axes.
-        ending: The ending that the regions are about, or solved.
+        ending: The ending whose share is drawn: that of the report, or `solved`.
 
     Returns:
         The figure, and the full text of each cell by the `gid` of the cell's patch.
@@ -115,7 +117,7 @@ def shares_figure(
         rates: The rate of each row.
         colours: The colour of each row.
         title: The title of the axis.
-        counted: What the numbers beside the rows count, such as `trainings`.
+        counted: What is counted by the numbers beside the rows, such as `trainings`.
     """
     figure, panel = new_figure(height=0.75 + 0.27 * max(len(names), 2), grid="x")
     for row, (rate, colour) in enumerate(zip(rates, colours, strict=True)):
@@ -170,8 +172,8 @@ def curve_figures(
     samples: Sequence[Sample],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
-    """Draws the loss by step, one figure per outcome: the median, the middle half, and reference levels as horizontal
-    lines.
+    """Draws the loss by step, one figure per outcome: the median, the middle half, and as horizontal lines the
+    reference levels (losses known in advance).
 
     Behind these are single curves of randomly drawn trainings: solid if the loss was still falling at the end, else
     dotted. All figures have the same axes, except that of diverged trainings.
@@ -255,8 +257,8 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a line at the median of each reference level, with the level's name in the right margin. Names that are
-    too close are moved apart."""
+    """Draws a line at each reference level (a loss known in advance; its median over trainings), with its name in the
+    right margin. Names that are too close are moved apart."""
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -315,11 +317,11 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """Draws all complete trials by their first two objectives. Marks show whether a trial is on the Pareto front,
-    behind it, or violates a constraint.
+    """Draws all complete trials by their first two objectives. The marks distinguish trials on the Pareto front, trials
+    behind it, and trials that violate a constraint.
 
-    Of more than 2,000 trials of one kind it draws every second, third, ... one. A trial with the worst value, such as
-    that of an onset that never came, is left out.
+    If more than 2,000 trials have the same mark, only every second, third, ... one is drawn. Trials with the worst
+    possible value of an objective, such as the step of an onset that never came, are left out.
     """
     on_front = {trial.trial for trial in preferred.front or ()}
     points = {

@@ -34,7 +34,7 @@ class MetricCurves:
 
     Attributes:
         metric: The metric's name.
-        curves: The metric's quartiles, for each outcome except `diverged` whose trainings measured it.
+        curves: The quartiles of the metric for each outcome whose trainings measured it, except `diverged`.
     """
 
     metric: str
@@ -62,12 +62,12 @@ def read_events(
     """Reads when the workload's events come, and how long after the event that the workload declares before them.
 
     Args:
-        names: The parameters in whose bins the times are compared, at most two; none gives no hazard ratios.
+        names: The parameters in whose bins the times are compared, at most two; without any there are no hazard ratios.
 
     Returns:
-        The share of trainings in which each event has held, by step; the same by the delay since the preceding event;
-        and hazard ratios, which say how much sooner each event comes, and follows the preceding one, in the bins. A
-        curve's label is its event. Events that come in no training have no ratios.
+        Three things: the share of trainings in which each event has held, by step; the same share by the delay since
+        the preceding event; and hazard ratios, which compare the bins: how soon each event comes, and how soon it
+        follows the preceding event. A curve's label is its event. Events that come in no training have no ratios.
     """
     events = event_names(connection)
     times = {event: event_times(connection, event) for event in events}
@@ -120,11 +120,11 @@ def read_role_hazards(
     """Estimates how much sooner each role emerges in each layer, as hazard ratios in the bins of parameters.
 
     Args:
-        names: The parameters whose bins are compared, at most two; none gives no ratios.
+        names: The parameters whose bins are compared, at most two; without any there are no ratios.
 
     Returns:
-        The layer and the ratios of each role that emerges somewhere, and the `ending_note` on an assumption of these
-        estimates.
+        The layer and the ratios of each role that emerges somewhere, and a note on what these estimates assume, from
+        `ending_note`.
     """
     histories, crossing = role_histories(connection), read_crossing(connection, [spec], names)
     once = trials_count_once(spec)

@@ -39,7 +39,7 @@ Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A sweep's report with its figures, in the form that the page's template uses."""
+    """A sweep's report with its figures, as the page's template needs them."""
 
     report: SweepReport
     pictures: tuple[Picture, ...]
@@ -101,7 +101,7 @@ def _no_out(expected: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class VectorReport:
-    """The report on one sweep whose figures are SVG alone, because PNG files would double the time."""
+    """The report on one sweep, with figures as SVG only: drawing PNG files too would take twice the time."""
 
     page: str
     pictures: Sequence[Picture]
@@ -119,8 +119,8 @@ class VectorReport:
             (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
 
     def keep(self, place: Place) -> None:
-        """Writes the report into the sweep's directory. In an object store it writes the page alone, which contains
-        the figures."""
+        """Writes the report into the sweep's directory. In an object store it writes only the page, which contains the
+        figures, and no files of figures."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:
@@ -138,7 +138,7 @@ def make_report(
     `write_report`.
 
     Args:
-        renewal: The page's version if `attnsweep serve` serves it, so that it can request newer versions; else `None`.
+        renewal: The page's version if `attnsweep serve` serves it, and it can request newer versions; else `None`.
     """
     return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories], asks, maps, renewal)
 

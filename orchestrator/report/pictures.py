@@ -83,7 +83,8 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The text of the figure's SVG file: outlined letters, and the same bytes whenever the figure is rendered."""
+        """The text of the figure's SVG file. Letters are outlines, and the bytes are the same whenever the figure is
+        rendered."""
         _lay_out(self.figure)
         sink = io.StringIO()
         with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):
@@ -112,7 +113,7 @@ class Picture:
 
     @property
     def drawing(self) -> Markup:
-        """The figure as SVG for inlining in the page. Only inlined figures show the texts `hover`.
+        """The figure as SVG that is part of the page's HTML. Only such figures show the texts `hover`.
 
         The ids get a prefix, so that they differ from those of other figures.
         """
@@ -139,8 +140,8 @@ def as_png(figure: Figure) -> bytes:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Runs Matplotlib's layout engine once, in advance. Otherwise it would run for each file, and each figure would be
-    drawn twice."""
+    """Runs Matplotlib's layout engine once for all files of a figure. Otherwise it would run again for each file, and
+    draw the figure twice."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
@@ -148,7 +149,7 @@ def _lay_out(figure: Figure) -> None:
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """Draws all figures for the report on one sweep. The names of their files begin with the prefix, and differ."""
+    """Draws all figures for the report on one sweep. The names of their files are distinct, and begin with `prefix`."""
     pictures: dict[str, Picture] = {}
     for picture in _drawn(report):
         name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]

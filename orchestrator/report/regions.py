@@ -25,16 +25,16 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _FEWEST_TRIALS = 2
-"""Cells with fewer trials than this become the best region only if no other cell is a candidate."""
+"""A cell with fewer trials than this is chosen as the best one only if no other cell can be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much of the differences between trials' rates the bins of one parameter explain.
+    """How much the bins of one parameter explain of the differences between the rates of trials.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.
-        share: Epsilon squared: the share of the variance between bins, corrected for chance; at least 0.
+        share: Epsilon squared: the share of the variance that lies between bins, corrected for chance; at least 0.
     """
 
     rates: ParameterRates
@@ -48,7 +48,8 @@ class Cell:
     Attributes:
         place: The number of the bin on each axis.
         n_trials: The number of trials in the cell.
-        asked: The rate that the report is about, over their trainings; failed and pruned ones are left out.
+        asked: The rate that the report is about, over the trainings of these trials; failed and pruned ones are left
+            out.
         solved: The solved rate.
     """
 
@@ -65,13 +66,13 @@ class Regions:
     Attributes:
         explained: How much each unconditional parameter explains, in falling order.
         question: The rate that the report is about.
-        measure: The ending whose spread is explained: that of `question`, or solved if its rate is the same in all
-            trials.
+        measure: The ending whose spread is explained: that of `question`, or `solved` if the rate of the former is the
+            same in all trials.
         axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the second axis runs fastest.
-        best: The cell whose rate of `sought` has the highest lower bound, and among equals the highest share; cells
-            with at least two trials come first; `None` if no training has this ending. If `question` is about an ending
-            that is not sought, the cell whose rate has the lowest upper bound.
+        best: The cell whose rate of the ending `sought` has the highest lower bound; among equal ones, the highest
+            share. If a lower rate is better, it is the cell whose rate has the lowest upper bound. Cells with fewer
+            than two trials are chosen last. `None` if a higher rate is better and no training has the ending.
     """
 
     explained: tuple[Explained, ...]
@@ -82,8 +83,8 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Arranges the cells as the rows of a table: the bins of the first axis run across, those of the second from
-        the highest down."""
+        """Arranges the cells as the rows of a table: from left to right the bins of the first axis, from top to bottom
+        those of the second, the highest first."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
@@ -153,7 +154,7 @@ def read_regions(
 
 
 def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """Returns the index of the bin on the axis for each trial."""
+    """Returns for each trial the index of its bin on the axis."""
     axis_values = values[axis.parameter]
     return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
 
@@ -204,7 +205,8 @@ class Plane:
 
     Attributes:
         outcomes: The rate of each outcome in each cell.
-        asked: The phase diagram of the report's question; `None` if the values of a parameter are not numbers.
+        asked: The phase diagram of the rate that the report is about; `None` if the values of a parameter are not
+            numbers.
         by_outcome: The diagram of each outcome that some trainings have and some have not.
     """
 
@@ -217,7 +219,7 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     """Reads the rates and phase diagrams of a plane from a ledger; `None` if there are not two parameters.
 
     Args:
-        regions: The regions, whose two axes span the plane.
+        regions: The regions. Their two axes are those of the plane.
     """
     if regions is None or len(regions.axes) < 2:
         return None

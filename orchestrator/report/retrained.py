@@ -44,8 +44,8 @@ class StuckRow:
 
 
 def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
-    """Chooses the stuck trainings that the report explains, by the rule `STUCK_RULE`. The choice depends only on the
-    ledger's rows."""
+    """Chooses the stuck trainings that the report explains, by the rule that `STUCK_RULE` states. The choice depends
+    only on the ledger's rows."""
     rows = connection.execute(_STUCK).fetchall()
     kinds = [list(rows_of_kind) for _, rows_of_kind in groupby(rows, key=lambda row: row[:2])]
     chosen = []
@@ -92,8 +92,10 @@ class WhyPage:
     Attributes:
         name: TRIAL/REPLICATE.
         headline: The training's outcome and loss.
-        facts: (name, text): the state and what it means, the way out, the forecast, the certificate.
-        columns, rows: The table of the words of the gradient, with their numbers.
+        facts: (name, text): the state at the end and what it means, the way out of it, the forecast of its length, and
+            the certificate (a test of the outcome).
+        columns, rows: The table of the gradient's words (the matrix products whose sum is the gradient), with their
+            numbers.
         notes: How to read this table.
         maps: The attention of the training's heads.
         curve: `eval_loss` at the training's probes, as (step, value), rising steps.
@@ -148,8 +150,8 @@ class ShownLayer:
     Attributes:
         title: The layer's name.
         queries, keys: The texts of the query and key tokens.
-        heads: The attention weights (Q, K) of each head, by a title: the head's number, its role, and the attention
-            structure that it is nearest to.
+        heads: The attention weights (Q, K) of each head, by a title: the head's number, its role, and the structure of
+            attention, such as a diagonal, that it is nearest to.
     """
 
     title: str
@@ -159,7 +161,7 @@ class ShownLayer:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells of all maps of the layer together, after larger maps were averaged."""
+        """The number of cells of all maps of the layer together, counted after large maps were reduced by averaging."""
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:
@@ -209,7 +211,7 @@ def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _grouped(tokens: Sequence[str]) -> list[str]:
-    """Returns for each cell of a reduced map the texts of its tokens, joined and cut to 24 letters."""
+    """Returns for each cell of a reduced map the texts of the tokens that it averages, joined and cut to 24 letters."""
     size = math.ceil(len(tokens) / _MOST_CELLS)
     groups = [tokens[first : first + size] for first in range(0, len(tokens), size)]
     return [short_text(" ".join(group))[:_MOST_LETTERS] for group in groups]

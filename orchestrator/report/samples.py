@@ -1,4 +1,4 @@
-"""Trainings that the page shows in full, with their learning curves and the roles of their heads."""
+"""Trainings that the page shows one by one, with their learning curves and the roles of their heads."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from attnsweep.orchestrator.report.templating import short_text
 
 PER_ENDING = 24
 _MOST_REPLICATES = 8
-"""The most replicates of one trial that are shown in full."""
+"""The most replicates of one trial that the page shows one by one."""
 _MOST_PROBES = 64
 LOT = (
     f"up to {PER_ENDING} trainings of each outcome whose loss still fell at the end and up to {PER_ENDING} whose loss"
@@ -46,13 +46,14 @@ select trial, replicate, layer, list(role order by head) from ended group by tri
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A training that the page shows in full: its loss curve and the roles of its heads.
+    """A training that the page shows by itself: its loss curve and the roles of its heads.
 
     Attributes:
         trial, replicate: The training's numbers.
         outcome: The training's outcome.
         motion: Whether the loss was still falling at the end, as in `MotionCurve`.
-        is_by_lot: Whether the training was drawn at random; else it was chosen because its trial is an extreme one.
+        is_by_lot: Whether the training was drawn at random; else it was chosen because its trial is an extreme one,
+            such as the one with the lowest median loss.
         curve: `eval_loss` at the probes, as (step, value), rising steps; without values that are not finite.
         roles: The roles of the heads at the last probe, as (layer, the role of each head).
     """
@@ -74,10 +75,10 @@ class Sample:
 
 
 def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *, heads: bool) -> tuple[Sample, ...]:
-    """Reads the trainings that the page shows in full, sorted by trial and replicate.
+    """Reads the trainings that the page shows one by one, sorted by trial and replicate.
 
     Args:
-        trials: The numbers of the trials among the extremes.
+        trials: The numbers of the extreme trials.
         heads: Whether heads were scored.
     """
     mark_endings(connection)

@@ -35,7 +35,8 @@ _HEADERS = {
 _CHANGES = "/changes"
 _LOOK_SECONDS = 2.0
 _SECONDS_OF_SILENCE = 20
-"""After this time an open page is sent the same version again, because a lost connection is only noticed by writing."""
+"""After this time without a new version, the server sends an open page the number of the old one again, because only
+writing shows whether the connection is lost."""
 _Answer: TypeAlias = tuple[HTTPStatus, str, dict[str, str]]
 """The answer to a request: the status, the body and further headers."""
 
@@ -45,8 +46,9 @@ class ServedReport:
     """The newest version of a served report, and the secrets that a browser needs to read it. Thread-safe.
 
     Attributes:
-        page: The newest version, as HTML; empty before the first one, for which requests wait.
-        number: The number of the version, from 0; `None` once there will be no more. `/changes` sends it.
+        page: The newest version, as HTML; empty before the first version, for which requests wait.
+        number: The number of the version, from 0; `None` once there will be no more. The path `/changes` sends it to
+            the browser.
         token: The secret in the URL that the user is given. The server exchanges it for the cookie, so that it does not
             stay in the address bar.
         session: The value of the cookie.
@@ -227,8 +229,8 @@ def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterato
     """Yields whether a run is in progress: once at the start, and after each change of a ledger or of the runs in
     progress.
 
-    Looks for changes every two seconds, or, if the caller takes longer to handle a change, pauses as long as the caller
-    took: making a report of a large sweep takes at most half of the time.
+    Looks for changes every two seconds. If the caller takes longer to handle a change, the pause after it is as long as
+    the caller took, so that making reports of a large sweep takes at most half of the time.
 
     Args:
         directories: The sweeps.

@@ -46,9 +46,9 @@ class SweepReport:
     """Everything that the report on one sweep shows.
 
     Attributes:
-        directory: The sweep.
+        directory: The sweep's directory.
         results: Rates, the best trial, roles.
-        question: The choice of the rate that the report is about.
+        question: The ending whose rate the report is about, and whether a higher rate is better.
         asked: The rate that the report is about, over all trials.
         by_parameter: The rate that the report is about, by each parameter that the sweep varies.
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
@@ -56,18 +56,18 @@ class SweepReport:
         interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
         outcomes: The share of each outcome.
         stuck_outcomes: The outcomes that count as stuck.
-        measures: The workload's own metrics and the onsets, by outcome.
-        certificates: The share of stuck labels that each test confirms.
+        measures: The workload's own metrics and the onset steps, by outcome.
+        certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
         curves, metric_curves: Curves of the loss by outcome, and of the workload's own metrics by metric and outcome.
         events, delays, event_hazards: When events of the workload come: from `read_events`, which explains them.
         samples: The trainings that the page shows in full.
-        levels: Reference levels.
-        costs: Core-seconds by pack size.
+        levels: The reference levels (losses known in advance).
+        costs: Core-seconds by pack size (how many trainings shared a batched program).
         failures: The errors, by kind.
         stuck_rows: A few stuck trainings that represent the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
-        role_hazards, ending_note: How much sooner roles emerge, and what this assumes of trainings that ended early:
-            from `read_role_hazards`.
+        role_hazards, ending_note: How much sooner roles emerge, and what these estimates assume about trainings that
+            ended early: from `read_role_hazards`.
         explorer: The data of the page's script; `None` if nothing varies.
         interventions: How much sooner trainings reach outcomes, events and roles with an intervention than without.
     """
@@ -110,14 +110,15 @@ class SweepReport:
 
     @property
     def of_many(self) -> str:
-        """The clause that says how many trainings the quartiles of curves come from; empty if from all trainings."""
+        """The clause that says how many trainings the quartiles of curves come from; empty if they come from all
+        trainings."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"
 
     @property
     def fault(self) -> str | None:
-        """The fault that the sweep's final self-check found; `None` if it found none."""
+        """The fault that the sweep's final self-check found; `None` if it found no fault."""
         replays = earlier_replays(self.directory)
         return None if replays is None else replays.fault
 
@@ -146,8 +147,8 @@ class SweepReport:
 
     @property
     def place(self) -> str:
-        """The name of the sweep's directory for use in commands, without its parent folders, because reports are read
-        on other machines."""
+        """The name of the sweep's directory, as the page's commands use it. Its parent folders are left out, because
+        reports are read on other machines."""
         place = self.directory.place
         return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 

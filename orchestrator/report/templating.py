@@ -1,4 +1,5 @@
-"""What pages are made of: Jinja templates, scripts that the page's security policy allows, and data for the scripts."""
+"""The parts of HTML pages: Jinja templates, scripts that the page's security policy allows, and data for the
+scripts."""
 
 import base64
 import hashlib
@@ -24,7 +25,7 @@ JsonColumn: TypeAlias = dict[str, str]
 """A column of numbers: `type` is NumPy's code such as `u1`, `data` the little-endian bytes in base64."""
 _SMALLEST, _LARGEST = 1e-37, 1e38
 _EXACT = 2**24
-"""Single precision holds every whole number up to this one exactly."""
+"""Single precision represents all whole numbers up to this one exactly."""
 
 
 def page_templates() -> Environment:
@@ -99,7 +100,8 @@ def counts(values: NDArray[np.int64]) -> JsonColumn:
 
 
 def measures(values: NDArray[np.float64]) -> JsonColumn:
-    """Packs numbers (NaN for null) in single precision if that keeps six digits of each, else in double precision."""
+    """Packs numbers (NaN for null) in single precision if each then keeps six correct digits, else in double
+    precision."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     are_whole = bool((np.mod(sizes, 1) == 0).all())
     fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))

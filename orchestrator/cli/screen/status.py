@@ -25,13 +25,13 @@ from attnsweep.search_spaces.sweep import Sweep
 _SHOWN_PACKS = 16
 _LOOK_SECONDS = 2.0
 _RECENT = timedelta(minutes=5)
-"""The speed is measured over this time before the last training."""
+"""The speed is measured over the period of this length before the end of the last training."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """The speed in trainings per second, and the half-width of its 95% interval as a fraction. Packs are taken to end
-    at random times."""
+    """The speed in trainings per second, and the half-width of its 95% interval as a fraction. The interval assumes
+    that packs (trainings that share a batched program) end at random times."""
 
     per_second: float
     spread: float
@@ -54,7 +54,7 @@ class _Counts:
         slow: How many stuck trainings more steps would free; `None` without predictions.
         n_trials: The number of trials with trainings.
         last: When the last training finished.
-        speed: The recent speed; `None` before the second commit.
+        speed: The recent speed; `None` before the second commit of rows to the ledger.
         failure: The last failed training and the last line of its error, in words; `None` without one.
     """
 
@@ -182,8 +182,8 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
 
 
 def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
-    """Measures the speed between the first recent commit and the last one. Trainings of the first commit are not
-    counted, because they began earlier."""
+    """Measures the speed between the first recent commit of rows and the last one. Trainings of the first commit are
+    not counted, because they were trained before the period."""
     packs = connection.execute(
         """
         select count(*), epoch(max(finished_at::timestamp)) as ended from trainings
