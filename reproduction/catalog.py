@@ -27,7 +27,7 @@ class Reproduction:
         name: The name that the user types.
         title: The subject of the figure or table.
         source: The publication, and the place in it.
-        cost: The time that it takes on 2 CPU cores.
+        cost: The time that the reproduction takes on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
             and figures into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`, which reads
             the finished sweep.

@@ -22,7 +22,7 @@ class ComparedValue:
 
     Attributes:
         name: What is compared.
-        published: The number or the words of the source; `None` if it says nothing.
+        published: The number or the words of the publication; `None` if it says nothing.
         ours: Our value.
         low, high: The 95% interval of our value, if it is an estimate.
         agrees: Whether our value supports the published one; `None` if there is nothing to support.
@@ -45,7 +45,7 @@ class Comparison:
         source: The publication, and the place in it.
         rows: Our values beside the published ones.
         figures: The files that were written.
-        notes: What a reader must know to judge the rows, such as differences in the set-up.
+        notes: What a reader must know to judge the rows, such as differences from the publication's set-up.
         tables: Further tables by title; the first row of each is its header.
     """
 
@@ -98,7 +98,7 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
 
 
 def framed(panel: Axes, **settings: Any) -> None:
-    """Sets labels and scales like `Axes.set`, and hides the top and right side of the plot's frame."""
+    """Sets labels and scales of a plot like `Axes.set`, and hides the top and right side of its frame."""
     panel.set(**settings)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -31,7 +31,7 @@ _INDEPENDENT = ("random",)
 
 
 def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = False, trials: int | None = None) -> int:
-    """Writes a copy of a finished sweep that can be queried, reported and opened, but not resumed.
+    """Writes a copy of a finished sweep that can be queried, reported and opened, but not continued.
 
     The copy has no journal of the study. File paths in the sweep's command and parameters are cut to the file's name.
 
@@ -39,15 +39,15 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
         source: A sweep directory.
         target: The copy to write.
         ends_only: Keep only the last value of each curve.
-        last_heads: Keep only the heads of each training's last probe. Emergence cannot be read from these.
+        last_heads: Keep only the heads of each training's last probe. When roles emerge cannot be read from these.
         trials: Keep only the first trials, all of which must have ended; by default all trials of a finished sweep.
 
     Returns:
         The size of the copy in bytes.
 
     Raises:
-        UserError: If the sweep is not finished, or these trials have not ended, the workload is not shipped, or the
-            target exists.
+        UserError: If the sweep or the chosen trials are not finished, the workload is not shipped, or the target
+            exists.
     """
     sweep = SweepDirectory.open(source)
     if sweep.code or not (sweep.finished if trials is None else _have_ended(sweep, trials)):
@@ -99,7 +99,9 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Returns whether the first trials have ended and are independent of later ones, and so can be published alone."""
+    """Returns whether the first trials of an unfinished sweep can be published alone: they have ended, and do not
+    depend on later trials.
+    """
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False
     with Ledger(sweep.place).connect() as connection:

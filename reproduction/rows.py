@@ -1,8 +1,8 @@
-"""Rows of estimates: means, shares and medians over seeds, each with its 95% interval.
+"""Rows of a comparison with published values: means, shares and medians over seeds, each with its 95% interval.
 
 A published claim agrees if the whole interval supports it. scipy is imported where it is used: it is slow to load.
 
-Means of values with known ends, such as accuracies, get a bootstrap that allows for outcomes that no seed shows. The
+Means of values between known ends, such as accuracies, get a bootstrap that allows for outcomes that no seed shows. The
 seeds of a configuration often end near one half or near 1. If all observed seeds end near 1, their bootstrap, or
 Student's interval, has hardly any width, although one seed of fifty may end near one half. So the sample gets one more
 value for each bound: the lowest possible value for the lower bound, the highest for the upper one. Both bounds are
@@ -32,11 +32,12 @@ Bounds = tuple[float, float]
 
 
 class Claim(TypedDict, total=False):
-    """The published claim that a row is compared with.
+    """The published claim with which a row of a comparison is compared.
 
     Attributes:
         published: The value or claim of the source, in its words.
-        agrees_within: The claim agrees if the whole interval lies within these bounds; left out if there is no claim.
+        agrees_within: The claim agrees if the whole interval of our value lies within these bounds; left out if there
+            is no claim.
     """
 
     published: str | None
@@ -56,7 +57,7 @@ def value_row(
 
 
 def rate_row(name: str, rate: Rate) -> ComparedValue:
-    """Returns a row with a rate of trainings, pooled over trials, and its interval."""
+    """Returns a row with the rate of trainings that have some property, pooled over trials, and its interval."""
     return ComparedValue(
         name=name, published=None, ours="-" if rate.share is None else rate.share, low=rate.low, high=rate.high
     )
@@ -71,8 +72,8 @@ def rate_text(rate: Rate, decimals: int = 3) -> str:
 
 
 def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Groups values into logarithmic bins. Yields for each bin that is not empty its ends as a label, and a mask of its
-    values.
+    """Groups values into logarithmic bins. Yields for each bin with values its ends as a label, and a mask of the
+    values in it.
     """
     place = np.floor(per_decade * np.log10(values))
     for left in np.unique(place):
@@ -104,8 +105,8 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean over a configuration's seeds. The interval is cut at the ends of the possible
-    values.
+    """Returns a row with the mean over a configuration's seeds. Its interval is cut at the ends of the range of
+    possible values.
     """
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
@@ -178,7 +179,7 @@ def median_difference_row(
 
 
 def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with one sample's geometric mean over another's, with Welch's interval on the logarithms.
+    """Returns a row with one sample's geometric mean divided by another's, with Welch's interval on the logarithms.
 
     Unlike in the other rows, a published claim is undecided if the interval lies partly inside `agrees_within`.
     """
@@ -193,7 +194,7 @@ def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **cla
 def border_row(
     name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with the border between two regimes that `half_point` estimated on a logarithmic axis.
+    """Returns a row with the border between two regimes, the value that `half_point` estimated on a logarithmic axis.
 
     If one end of the interval is infinite, the row says that the border lies above or below the other end.
     """
@@ -205,7 +206,7 @@ def border_row(
 
 
 def estimate_row(name: str, ours: float, low: float, high: float, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with an estimate and its 95% interval; bounds that are not finite mean that it has none."""
+    """Returns a row with an estimate and its 95% interval. Bounds that are not finite mean that it has no interval."""
     within = claim.get("agrees_within")
     is_estimated = math.isfinite(low)
     agrees = None if within is None else is_estimated and within[0] <= low and high <= within[1]
@@ -262,7 +263,7 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns D random weighted means of each case's values and `end` together, (n_cases, n_draws)."""
+    """Returns random weighted means of each case's values and the bound `end` together, (n_cases, n_draws)."""
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T
     return means
@@ -270,7 +271,7 @@ def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
-    """Returns D sets of n weights, (n_draws, n), drawn uniformly from all weights that sum to 1."""
+    """Returns sets of n weights, (n_draws, n), drawn uniformly from all weights that sum to 1."""
     drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
     drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
     return drawn_DN

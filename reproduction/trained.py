@@ -1,4 +1,4 @@
-"""Trainings of reproductions: a sweep, which runs and resumes like any other, or packs in this process."""
+"""Trainings of reproductions: a sweep, which runs and resumes like any other, or trainings in this process."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,15 +37,15 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs a shipped sweep to its end, or resumes it. Only reads an ended sweep, because published copies have no
-    journal.
+    """Runs a shipped sweep to its end, or resumes it. A sweep that has ended is only read, because published copies
+    cannot be resumed.
 
     Args:
         name: The name of the shipped sweep.
         directory: The directory of the reproduction. The sweep is in its folder `name`, which may hold the sweep with
             another seed.
         console: Shows progress and summary.
-        engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
+        engine: The engine with which the documents' numbers were measured; other engines differ in the last digits.
         seed: The seed of a new sweep; by default that of the shipped sweep.
         local: Whether to train in this process, without Ray.
         changed: A sweep to run instead of the shipped one.
@@ -104,12 +104,12 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """A pack that was trained to its end in this process, with the results.
+    """Trainings with equal static parameters that were trained to their end in this process, with the results.
 
     Attributes:
-        parameters: The parameters of its trainings.
-        result: The measurements of the pack.
-        outcome: The outcomes of its trainings, (n_trainings,).
+        parameters: The parameters of the trainings.
+        result: The measurements of the trainings.
+        outcome: The outcomes of the trainings, (n_trainings,).
     """
 
     pack: Pack[P]
@@ -119,7 +119,7 @@ class Trained(Generic[P]):
 
     @property
     def evidence(self) -> Evidence:
-        """The measurements of the L trainings at P probes, (n_trainings, n_probes) each."""
+        """The measurements of the trainings at their probes, (n_trainings, n_probes) each."""
         return self.result.evidence
 
 
@@ -131,14 +131,14 @@ def trained(
     compiled: bool = False,
     probes: Sequence[int] = (),
 ) -> Trained[P]:
-    """Trains a pack to its end in this process, and returns it.
+    """Trains a model from each seed to its end in this process, all as one pack, and returns the results.
 
     Args:
         workload: The problem.
         seeds: The seeds of the trainings.
         values: Parameters that differ from the workload's defaults.
         compiled: Whether to use the block engine's programs, if this machine can compile.
-        probes: Steps to measure at, besides the workload's own.
+        probes: Steps at which to measure, besides those of the workload.
     """
     parameters = workload.parameters.resolve(values)
     programs = block_programs(workload.name) if compiled else None
@@ -153,7 +153,8 @@ _known: dict[str, Programs] = {}
 
 
 def block_programs(workload: str) -> Programs | None:
-    """Returns a workload's compiled programs, each compiled once; `None` if this machine cannot compile.
+    """Returns the programs that the block engine compiles for a workload, each compiled once; `None` if this machine
+    cannot compile.
 
     Args:
         workload: The workload's name.

@@ -75,7 +75,9 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """Returns a row that compares our count with the value of a formula; the paper does not print the count."""
+    """Returns our count beside the value of a formula, as a row of the comparison. The paper does not print
+    this count.
+    """
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 
@@ -121,9 +123,10 @@ def _further() -> Iterator[ComparedValue]:
 
 
 def _flat() -> ComparedValue:
-    """Compares the number of flat directions, in which the loss is constant whatever the weights, with a formula.
+    """Compares the number of flat directions of the weights, along which the loss is constant everywhere, with a
+    formula.
 
-    They are the key biases, and a constant added to a row of a matrix.
+    The flat directions are the key biases, and a constant added to a row of a matrix.
     """
     # `n_words` is not among the sizes: the tasks have fewer words, and the declared identities do not depend on the
     # number of words.
@@ -161,9 +164,10 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares the number of multiply-adds in the attention of all blocks (scores and weighted sums) with formulas.
+    """Compares the number of multiply-adds in the attention of all blocks with formulas.
 
-    Scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are not, and are not counted.
+    Attention's scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are computed
+    otherwise, and are not counted.
     """
     model, token_BT = random_model(_SMALL), _tokens(24)
     B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]

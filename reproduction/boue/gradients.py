@@ -126,8 +126,8 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Checks that the gradient of the value bias b_v is w_3 times that of the output bias b_3, though the paper says
-    that b_v contributes.
+    """Checks that the gradient of the value bias b_v is only the output weights w_3 times the gradient of the output
+    bias b_3, although the paper says that b_v makes a contribution of its own.
     """
     model = random_model(_PLAIN, 1e-5)
     gradients, norm = gradients_of(model, random_batch(_PLAIN.n_words))
@@ -230,7 +230,9 @@ class MaskThatMultiplies(Attention):
 
 
 def misprints() -> list[list[str]]:
-    """Returns a table of the misprints: place, printed form, right form, and the printed form's error in our model."""
+    """Returns a table of the paper's misprints: the place, the printed and the right form, and the error that the
+    printed form causes in our model.
+    """
     future, share = multiplying_mask()
     low, high = (epsilon_added_to_the_deviation(eps) for eps in (1e-5, 0.3))
     return [
@@ -272,9 +274,10 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """Measures two errors that the mask makes as it is printed in equation 13.
+    """Measures two errors of the causal mask as equation 13 prints it, which multiplies logits by 0 instead of adding
+    minus infinity.
 
-    They are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
+    The errors are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
     """
     model, batch = random_model(_SHAPE), random_batch(_SHAPE.n_words)
     block = model.blocks[0]
@@ -285,7 +288,9 @@ def multiplying_mask() -> tuple[float, float]:
 
 
 def low_rank_without_the_weight() -> float:
-    """Returns the relative error of the gradient below the head as printed, without the factor of the frozen weight."""
+    """Returns the relative error of the printed gradient below the last layer with a low-rank update: the print leaves
+    out the frozen weight.
+    """
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (
         torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((7, 11), (12, 11), (12, 3), (3, 11))
@@ -296,7 +301,9 @@ def low_rank_without_the_weight() -> float:
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """Returns the relative error of equation 40 if LayerNorm is (x - mean) / (s + eps), s the standard deviation."""
+    """Returns the relative error of the gradient of LayerNorm (equation 40) if LayerNorm is (x - mean) / (s + eps),
+    where s is the standard deviation.
+    """
     draw = torch.Generator().manual_seed(4)
     x, D = (torch.randn(7, 12, generator=draw, dtype=torch.float64) for _ in range(2))
     x.requires_grad_()
@@ -309,9 +316,10 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
 
 
 def cache_error(scale: float | None) -> float:
-    """Returns the largest error of the last token's logits if a step with a key-value cache scales its scores so.
+    """Returns the largest error of the last token's logits if steps with a key-value cache multiply attention scores by
+    `scale`.
 
-    The paper prints the step without a scale (1); `None` is the model's own scale.
+    The paper prints the step with the cache without a scale, which is 1; `None` is the model's own scale.
     """
     model, token_BT = random_model(_SHAPE), random_batch(_SHAPE.n_words)["token"]
     other = copy.deepcopy(model)

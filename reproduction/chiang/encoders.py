@@ -17,7 +17,7 @@ from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer, 
 from attnsweep.workloads.formal_languages.language import N_SYMBOLS
 
 Entries = Mapping[tuple[int, int], float]
-"""The nonzero entries of a matrix by (input, output)."""
+"""The nonzero entries of a matrix, by (input dimension, output dimension)."""
 
 
 def blank_encoder(
@@ -50,8 +50,8 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """Sets a head so that token i gets the logit (query . a_i) (key . a_j) for token j, times log n if the scale has
-    that factor.
+    """Sets a head so that token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n
+    if the attention scale has that factor.
 
     Args:
         query, key: Weights by input dimension.
@@ -97,9 +97,10 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """Returns an equivalent encoder with LayerNorm and one more layer, which erases all activations but the answer s.
+    """Returns an equivalent encoder with LayerNorm and one more layer, which erases all activations but the answer.
 
-    At epsilon 0 its logits are +-l at every length, where l gives the cross-entropy `cross_entropy_bits`.
+    At epsilon 0 its logit is +l or -l at every length, where l is chosen so that the cross-entropy is
+    `cross_entropy_bits`.
 
     Source: Chiang & Cholak 2022, proposition 2.
     """
@@ -141,7 +142,9 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Erases every dimension but the answer's: subtracts x_j, written as relu(x_j) - relu(-x_j)."""
+    """Makes a feed-forward part erase every dimension x_j except the answer: it subtracts x_j, written as relu(x_j) -
+    relu(-x_j).
+    """
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()
     erased = torch.eye(half, dtype=torch.float64)
@@ -166,9 +169,11 @@ _FIRST_FEATURES = (_FIRST,)
 
 
 def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns a two-layer encoder of FIRST: layer 1 marks a 1 at position 1, and layer 2 lets CLS read the mark.
+    """Returns a two-layer encoder that decides FIRST (does a string start with 1?): layer 1 marks a 1 at position 1,
+    and layer 2 lets CLS read the mark.
 
-    s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where c is `strength` (times log n if the scale has that factor).
+    The answer is s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where w_1 is the first symbol, n the number of positions,
+    and c is `strength` (times log n if the scale has that factor).
     """
     encoder = blank_encoder(2, 1, 6, 1, _FIRST_FEATURES, attention_scale)
     set_feed_forward(encoder, 0, {(_ZERO, 0): -1.0, (_CLS, 0): -1.0, (_FIRST, 0): 1.0}, {(0, _FIRST_IS_ONE): 1.0})
@@ -179,10 +184,12 @@ def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> E
 
 
 def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns a one-layer encoder of FIRST. CLS attends most to position 1, but in long strings the other positions
-    outweigh it.
+    """Returns a one-layer encoder that decides FIRST (does a string start with 1?) wrongly in long strings. CLS attends
+    most to position 1, but the other positions together outweigh it.
 
-    s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where k is the number of 1s.
+    The answer is s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where w_1 is the first
+    symbol, k the number of 1s, n the number of positions, and c is `strength` (times log n if the scale has that
+    factor).
     """
     encoder = blank_encoder(1, 1, 6, 1, _FIRST_FEATURES, attention_scale)
     values = {_ZERO: -0.5, _ONE: 0.5, _CLS: -0.5}
@@ -195,8 +202,8 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER =
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Returns a two-layer encoder of PARITY: layer 1 counts the 1s as k and marks position k, and layer 2 tells CLS
-    whether k is odd.
+    """Returns a two-layer encoder that decides PARITY (is the number k of 1s odd?): layer 1 counts k and marks position
+    k, and layer 2 tells CLS whether k is odd.
 
     In layer 1 all tokens attend uniformly, and the feed-forward part computes
     I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head

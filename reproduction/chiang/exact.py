@@ -64,9 +64,9 @@ class Answers:
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Computes the answers of an encoder in double precision to B = `n_strings` uniformly random strings of a length.
+    """Computes in double precision an encoder's answers to `n_strings` uniformly random strings of one length.
 
-    The strings depend on the length only, so every call draws the same.
+    The strings depend on the length only, so every call for one length draws the same strings.
     """
     spec = LANGUAGES[language]
     representation = "positions" if spec.n_marked_positions is None else "kinds"
@@ -99,9 +99,10 @@ _FORMS = (
     (r"layer norm, $\varepsilon = 10^{-5}$", 1e-5, "#009E73"),
     (r"layer norm, $\varepsilon = 0$", 0.0, "#0072B2"),
 )
-"""The forms of an exact transformer: name, LayerNorm's epsilon and colour."""
+"""The forms of an exact transformer: its name, its LayerNorm's epsilon, and its colour in figures."""
 Found = Mapping[str, Sequence[Sequence[Answers]]]
-"""Answers by language: of each form, at each length."""
+"""Answers by language: for each form of the transformer (without LayerNorm, or with an epsilon), the answers at each
+length."""
 
 
 def reproduce_fig2(
@@ -153,9 +154,9 @@ def _fig2_claims(language: str, lengths: Sequence[int], by_form: Sequence[Sequen
 
 
 def _authors_row(name: str, encoder: Encoder, published: float, n_strings: int) -> ComparedValue:
-    """Returns a row with our and the published mean for FIRST at length 100.
+    """Returns a row of the comparison with our mean cross-entropy and the published one, for FIRST at length 100.
 
-    The two agree if they differ by no more than their sampling error and rounding allow.
+    The two means agree if they differ by no more than sampling error and rounding allow.
     """
     own = answers(encoder, "first", 100, n_strings)
     their_error = own.standard_error_bits * (n_strings / _AUTHORS_STRINGS) ** 0.5
@@ -192,9 +193,10 @@ def _draw_fig2(lengths: Lengths, found: Found) -> Figure:
 
 FIG3_WEIGHTS = np.linspace(0.5, 1.5, 401)
 _SURELY_RIGHT = 0.95
-"""The lower end of the 95% interval of the accuracy if all of 100 random strings are answered right."""
+"""The lower end of the 95% interval of the accuracy if 100 random strings are all answered right."""
 _TURN_BITS = 0.5
-"""The least turn of the cross-entropy that counts: another draw of strings changes it by less."""
+"""The smallest movement of the cross-entropy curve that counts as a turn, in bits: another draw of strings changes the
+curve by less."""
 
 
 def reproduce_fig3(
@@ -204,7 +206,9 @@ def reproduce_fig3(
     weights: NDArray[np.float64] = FIG3_WEIGHTS,
     n_strings: int = 100,
 ) -> Comparison:
-    """Measures exact PARITY (LayerNorm, epsilon 0) for each weight that counts 1s, and for the weight 1."""
+    """Measures how the exact encoder of PARITY fails when the weight with which it counts 1s differs from the right
+    weight 1.
+    """
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
     encoders = (with_layer_norm(exact_parity(counting=float(weight)), 0.0) for weight in weights)
@@ -244,7 +248,9 @@ def _turns_row(name: str, values: NDArray[np.float64], least: float) -> Compared
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """Counts how often a curve changes between rising and falling, where the change is at least `least`."""
+    """Counts the turning points of a curve, from rising to falling or back. Movements smaller than `least` are
+    ignored.
+    """
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:
@@ -277,7 +283,8 @@ def _draw_fig3(
 
 
 FLAWED_LIMITS = (10.5, 100.5)
-"""The values of e^c for the strengths c: the longest string that must be right has this length."""
+"""Values of e^c, where c is the strength of attention to position 1: the one-layer encoder must be right up to this
+string length."""
 FLAWED_LENGTHS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
@@ -351,7 +358,8 @@ def _draw_flawed(lengths: Sequence[int], accuracies: dict[str, list[float]]) -> 
 WANTED_BITS = (0.1, 1e-3, 1e-6)
 CONFIDENCE_LENGTHS: Lengths = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}
 _LEAST_LOGIT = 0.25
-"""The least distance from 0 of the answer of FIRST at any length, with logits times log n, by proposition 3."""
+"""By proposition 3, the answer to FIRST stays at least this far from 0 at any length if logits are multiplied by log
+n."""
 _ROUNDING = 1e-4
 """The relative error that rounding in LayerNorm at epsilon 0 causes."""
 
@@ -359,7 +367,9 @@ _ROUNDING = 1e-4
 def reproduce_confidence(
     directory: Path, console: Console, lengths: Lengths = CONFIDENCE_LENGTHS, n_strings: int = 20
 ) -> Comparison:
-    """Builds transformers for three target cross-entropies, and measures them on strings of the given lengths."""
+    """Builds transformers whose cross-entropy should be one of three targets, and measures them on strings of the given
+    lengths.
+    """
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
     rows = []
@@ -395,6 +405,6 @@ def reproduce_confidence(
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
-    """Returns the largest cross-entropy of any string, in bits, and whether all answers are right."""
+    """Returns the largest cross-entropy of any string, in bits, and whether all strings are answered right."""
     by_length = [answers(encoder, language, length, n_strings) for length in lengths]
     return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

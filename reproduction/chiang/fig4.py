@@ -1,5 +1,5 @@
-"""Figure 4 of Chiang & Cholak 2022: FIRST learned from strings of one length, tested at length 1,000; and PARITY with
-the same set-up, which they report is never learned.
+"""Figure 4 of Chiang & Cholak 2022: the language FIRST learned from strings of one length, tested at length 1,000; and
+PARITY with the same set-up, which they report is never learned.
 """
 
 import itertools
@@ -28,15 +28,15 @@ from attnsweep.reproduction.rows import (
 from attnsweep.reproduction.trained import queried
 
 STEPS_PER_EPOCH = 100
-"""The number of steps per epoch in the paper. A sweep's own epochs only set how often it measures."""
+"""The number of steps per epoch in the paper. The epochs of a sweep here only set how often it measures."""
 SCALES = {
     "inv_sqrt_d": "unscaled",
     "log_n_inv_sqrt_d": r"logits $\times\,\log n$ (eq. 2)",
     "log_n_query_inv_sqrt_d": r"query input $\times\,\log n$",
 }
-"""The titles of the columns, by `attention_scale`."""
+"""The titles of the figure's columns, by `attention_scale`."""
 _COLOURS = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#595959")
-"""The colours by increasing length, from Okabe & Ito 2008."""
+"""The colours of the curves by increasing training length, from Okabe & Ito 2008."""
 
 _CURVES = """
 select param_attention_scale, param_train_length, metric, step, list(value order by trial, replicate)
@@ -48,7 +48,7 @@ _LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)) from trai
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One configuration of the sweep: an attention scale and a training length."""
+    """One configuration of the sweep behind the figure: an attention scale and a training length."""
 
     attention_scale: str
     train_length: int
@@ -64,8 +64,8 @@ class Curve:
     """The values of one metric by epoch, for all seeds of one configuration (`Cell`).
 
     Attributes:
-        epochs: The epochs of the S probes as the paper counts them, (n_probes,).
-        values: S samples, with one value for each seed that was still training.
+        epochs: The epochs of the probes as the paper counts them, (n_probes,).
+        values: A sample for each probe, with one value for each seed that was still training.
     """
 
     epochs: NDArray[np.float64]
@@ -85,7 +85,8 @@ class Panel:
         metric, label: The metric that it shows, and the label of its axis.
         chance: The value that guessing reaches, if it is known.
         limits: The limits of the axis.
-        ends: The lowest and the highest possible value; without a highest one, 0 and the highest of any training.
+        ends: The lowest and the highest possible value; for a metric without a highest value, 0 and the highest value
+            of any training.
     """
 
     metric: str
@@ -165,7 +166,9 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
 
 
 def frame(place: Axes, chance: float | None = None) -> None:
-    """Draws the panel's grid and ticks, and a dashed line at the value of random guessing, if it is known."""
+    """Draws the grid and ticks of a panel of the figure, and a dashed line at the value of random guessing, if it is
+    known.
+    """
     if chance is not None:
         place.axhline(chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
     place.grid(color="0.93", linewidth=0.6)
@@ -184,9 +187,9 @@ def _draw(place: Axes, curve: Curve, colour: str, ends: Bounds) -> None:
 NEAR_CHANCE = (0.4, 0.6)
 """The range of mean accuracies that count as hardly better than guessing."""
 NEARLY_ALL = 0.95
-"""The lower end of the 95% interval of a share if all of 100 seeds have the property."""
+"""The lower end of the 95% interval of a share if all of 100 seeds have the property in question."""
 NEAR_ZERO_BITS = 0.05
-"""The cross-entropy in bits below which it counts as ~0."""
+"""A cross-entropy below this number of bits counts as about 0."""
 ACCURACIES = (0.0, 1.0)
 _WHAT_IS_SCALED = {
     "log_n_query_inv_sqrt_d": "Scaled: log n multiplies the layer's input before its projection to queries, and so not "
@@ -306,7 +309,9 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Marks a row as undecided if its mean is near chance level but its interval reaches far from it."""
+    """Leaves it undecided whether a row agrees with the paper if its mean is near chance level but its interval reaches
+    far from it.
+    """
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 
 

@@ -38,7 +38,7 @@ Scores = dict[tuple[str, str, str], list[float]]
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the scores of a finished sweep with the paper's, and draws them."""
+    """Compares the scores of a finished sweep of translators with table 1 of the paper, and draws them."""
     scores = _read(sweep)
     rows: list[ComparedValue] = []
     for (trained, tested), published in _CELLS.items():
@@ -104,7 +104,7 @@ order by value limit 1 offset (
 
 
 def reproduce_corpus(directory: Path, console: Console, corpus: str) -> Comparison:
-    """Trains translators on a prepared corpus: 2 sets of sentences x 2 attention scales x 4 seeds."""
+    """Trains translators on a prepared corpus: with all or only short sentences, 2 attention scales, and 4 seeds."""
     shipped = load_sweep("translation_lengths")
     spec = shipped.fix({"corpus": corpus}).but(replicates=N_REPLICATES)
     return compare_corpus(swept(shipped.name, directory, console, changed=spec), directory, console)
@@ -130,7 +130,8 @@ def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> 
 
 
 def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
-    """Returns the BLEU of the second system minus that of the first, for bootstrap resamples of the sentences.
+    """Returns the BLEU score of the second translator minus that of the first, for bootstrap resamples of the
+    sentences.
 
     Args:
         baseline, scaled: Translations of the same sentences, in the same order.
@@ -157,7 +158,9 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns how the training of median BLEU translates the test set of long sentences."""
+    """Returns the translations of the long test sentences by that training with this attention scale that has the
+    median BLEU score.
+    """
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
     [sets] = load_workload("translation").write(lanes, state)
@@ -165,8 +168,8 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """Returns for each sentence its lengths and the matches and totals of its n-grams, (sentences, counts). Their sums
-    determine BLEU.
+    """Returns the counts from which BLEU is computed, (sentences, counts): for each sentence its lengths, and how many
+    of its n-grams match the reference, of how many.
     """
     lines = [
         metric.sentence_score(hypothesis, [reference])

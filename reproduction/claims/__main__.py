@@ -1,7 +1,7 @@
-"""`make claims NAME=...`: measures the claims of a group again on another seed, and reports which agree.
+"""`make claims NAME=...`: measures a group of the documents' claims again on another seed, and reports which agree.
 
-The name may be that of a claim in `docs/claims/stated`, which is then verified: docs/verify.md. Without a name, all of
-these claims are verified, and their verdicts can be recorded.
+The name may also be that of a claim in `docs/claims/stated`, which is then verified: docs/verify.md. Without a name,
+all claims in that folder are verified, and their verdicts can be recorded.
 """
 
 import argparse
@@ -88,7 +88,8 @@ def claims_of(folder: Path, seed: int | None, budget: int | None) -> list[Claim]
     Args:
         folder: The folder of the claims' files.
         seed: The seed that replaces the one in each file; `None` to keep it.
-        budget: The most trainings of each claim; `None` for its own. Each group gets at least one batch.
+        budget: The largest number of trainings of each claim; `None` for the number in its file. Each group of
+            trainings gets at least one batch.
     """
     found = []
     for claim in map(load_claim, sorted(folder.glob("*.yaml"))):
@@ -107,8 +108,9 @@ class Decided:
         seed: The seed of the trainings.
         verdict: Supported, refuted, or undecided at the budget.
         trainings: The number of trainings in all groups.
-        evidence: The larger of the two e-values, with its side: `291 for`.
-        cpu_seconds: CPU time of this process and its children meanwhile.
+        evidence: The larger of the two e-values (strengths of evidence for and against the claim), with its side: `291
+            for`.
+        cpu_seconds: The CPU time of this process and its children while the claim was decided.
     """
 
     name: str
@@ -120,14 +122,16 @@ class Decided:
 
     @classmethod
     def of(cls, verdict: Verdict, cpu_seconds: float) -> "Decided":
-        """Extracts from a verdict what is recorded."""
+        """Extracts from a verdict what is recorded about it."""
         evidence = said(verdict.looks[-1].evidence).removeprefix("evidence ") if verdict.looks else "none"
         claim = verdict.claim
         return cls(claim.name, claim.seed, verdict.decision, verdict.n_trainings, evidence, round(cpu_seconds, 1))
 
 
 def _decide_all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
-    """Decides all claims and prints a table, also of those before one that cannot be decided."""
+    """Decides all claims and prints a table of verdicts. If one claim cannot be decided, the table has those
+    before it.
+    """
     console.print(announcement(claims, read_record(STATED / RECORD)), highlight=False)
     decided: list[Decided] = []
     try:
@@ -231,7 +235,8 @@ def _group_named(name: str) -> list[Stated]:
 
 
 def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
-    """Measures the claims of a group on another seed. Returns those that got a value, with the new value.
+    """Measures the claims of a group again on another seed. Returns the claims for which a new value was found, each
+    with its value.
 
     Args:
         chosen: The claims.

@@ -1,10 +1,12 @@
-"""The claims of the documents, read from docs/claims/*.toml, and tests whether a second measurement agrees with each.
+"""The claims of the documents, read from docs/claims/*.toml, and tests of whether a second measurement agrees with
+each.
 
-A claim is a number with an interval, or a counted one. A share of independent trainings is compared by Fisher's exact
-test. A rate over trials has Wilson's interval with an effective number of trainings, which is recovered from its width;
-two such rates are compared by the score test. An estimate is compared by the difference over its standard error, which
-is read from the sides of the two intervals that face each other, as a side over z: an interval may reach farther to one
-side. Student's intervals are a little wider than that, which makes the test a little conservative.
+A claim is a number with an interval, or a number that is counted. A share of independent trainings is compared by
+Fisher's exact test. A rate over trials has Wilson's interval with an effective number of trainings, which is recovered
+from its width; two such rates are compared by the score test. Any other estimate is compared by the difference of the
+two values over its standard error. The standard error is read from the sides of the two intervals that face each other,
+because an interval may reach farther to one side: it is the length of the side over z. Student's intervals are a little
+wider than z standard errors, which makes the test a little conservative.
 
 Source: Zou & Donner 2008, Stat. Med. 27 (variance from the facing sides of intervals).
 """
@@ -35,7 +37,8 @@ class Trained(_Strict):
         sweep: The name of a shipped sweep.
         fixed: `--set` arguments.
         trials, replicates: The numbers of trials and replicates, where they differ from the shipped sweep's.
-        counts: SQL on the ledger that gives a pair per trial: its trainings, and how many of them have the property.
+        counts: SQL on the ledger that gives two numbers per trial: of its trainings, and of those that have the
+            property.
     """
 
     sweep: str
@@ -49,16 +52,17 @@ class Claim(_Strict):
     """A number with its interval, as a page of the documentation states it.
 
     Attributes:
-        row: What is measured. With the group's name it is the name of the claim; with a `source`, it is the row that
-            the source prints.
+        row: What is measured. The group's name and this are together the name of the claim; if the group has a
+            `source`, this is the name of the row that the source prints.
         sentence: The page's text up to and including the interval, long enough to occur only once.
-        value, low, high: The number and its interval, with more digits than the page where they are known.
+        value, low, high: The number and the ends of its interval; they have more digits than on the page where more are
+            known.
         n: The number of trainings, or of other samples, if it is on record.
-        k: How many of them have the property, for kind `share`.
+        k: How many of the `n` trainings have the property, for kind `share`.
         kind: `share` of independent trainings; `rate`, a share over trials whose trainings depend on each other;
             `estimate` of anything else.
         scale: The scale on which an estimate is about normal.
-        level: The level of the interval.
+        level: The confidence level of the interval.
         seeds: The seeds from which the number was measured.
         twin: The claim that states the same on other seeds, if the page has both.
         trained: The sweep that measures the claim.
@@ -114,7 +118,7 @@ class Group(_Strict):
     claims: tuple[dict[str, Any], ...]
 
     def rows(self) -> Iterator[Claim]:
-        """Yields the group's claims, each with the fields that the group shares."""
+        """Yields the group's claims, each completed by the fields that the group shares."""
         for fields in self.claims:
             yield Claim(**(self.shared | fields))
 
@@ -148,7 +152,7 @@ class Page(_Strict):
 
 
 class Stated(_Strict):
-    """A claim together with its page, and with the group of claims that is measured together."""
+    """A claim together with its page, and with the group of claims that it is measured with."""
 
     page: str
     group: Group
@@ -212,7 +216,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 FAMILY_ERROR = 0.05
-"""The largest probability that a run rejects at least one true claim."""
+"""The largest probability that a run, which tests many claims, rejects at least one true claim."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,7 +226,7 @@ class Measured:
     Attributes:
         value, low, high: The number and its interval, at the claim's level.
         n: The number of trainings, or of other samples, if it is known.
-        k: The number of trainings with the property, for a share of independent trainings.
+        k: For a share of independent trainings, the number of trainings with the property.
     """
 
     value: float
@@ -279,7 +283,9 @@ def holm(p_values: Sequence[float], family_error: float = FAMILY_ERROR) -> list[
 
 
 def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> float:
-    """Returns the number of independent trainings whose Wilson interval is as wide as the interval given."""
+    """Returns the number of independent trainings for which Wilson's interval would be as wide as the given
+    interval.
+    """
     least, most = 1e-3, 1e9
     for _ in range(200):
         middle = math.sqrt(least * most)
@@ -295,8 +301,8 @@ class Tested:
     Attributes:
         stated: The claim.
         again: The value on the other seed.
-        p: The probability of values that differ as much, if both measure one number.
-        agrees: Whether Holm's test over the claims of the run does not reject the claim.
+        p: The probability that two measurements of the same number differ at least as much.
+        agrees: Whether the claim is kept by Holm's test, which corrects for the number of claims in the run.
     """
 
     stated: Stated
@@ -313,7 +319,7 @@ def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """Reads the recorded verdicts of all earlier runs, by run.
+    """Reads the recorded verdicts of all earlier repetitions of claims, by run.
 
     A run is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
     """
@@ -331,7 +337,7 @@ def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
 
 
 def write_again(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
-    """Writes the verdicts of a run to a TOML file."""
+    """Writes the verdicts of a run that repeated claims to a TOML file."""
     lines = []
     for stated, again in pairs:
         lines += ["[[again]]", f"claim = {json.dumps(stated.name, ensure_ascii=False)}"]
@@ -343,7 +349,9 @@ def write_again(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
 
 
 def table(runs: Mapping[str, Sequence[Tested]]) -> str:
-    """Formats the runs as a Markdown table with the numbers of claims tested, agreed and failed."""
+    """Formats the runs that repeated claims as a Markdown table with the numbers of claims tested, agreed and
+    failed.
+    """
     lines = ["| run | tested | agreed | failed |", "|---|---|---|---|"]
     for name, tested in [*runs.items(), ("all", [result for results in runs.values() for result in results])]:
         agreed = sum(result.agrees for result in tested)

@@ -37,7 +37,7 @@ from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
 
 Numbers = Mapping[str, tuple[float, float, float]]
-"""The value and the ends of its interval, by row."""
+"""A value and the two ends of its interval, by the name of the row."""
 
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def first_seed(self) -> int:
-        """The first seed of the trainings of studies that do not use a sweep."""
+        """The seed of the first training, in studies that do not use a sweep."""
         return self.seed * _SEEDS_APART
 
 
 def measure(source: str, run: Run) -> Numbers:
-    """Measures the numbers of one source (a study or a sweep) again, with the run's seed.
+    """Measures the numbers of one source (a study or a sweep) again, with the seed of the given run.
 
     Raises:
         KeyError: If there is no such source.
@@ -76,7 +76,9 @@ def measure(source: str, run: Run) -> Numbers:
 
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
-    """Runs the sweep that a claim describes, and returns the rate that the claim is about."""
+    """Runs the sweep that a claim describes, and returns the rate of trainings that the claim states, with its
+    interval.
+    """
     sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:
         sweep = sweep.but(trials=trained.trials)
@@ -142,7 +144,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "chiang-table1-text": _REPRODUCED["chiang-table1"],
     "positional-text": _REPRODUCED["positional-heads"],
 }
-"""The sweep behind each source, and the function that reads it."""
+"""For each source that is a sweep: the sweep's name, and the function that reads the numbers from it."""
 
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
@@ -233,7 +235,7 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """Returns those numbers of a comparison that have an interval, from its rows and from the cells of its tables.
+    """Returns the numbers of a comparison that have an interval, from its rows and from the cells of its tables.
 
     A cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.

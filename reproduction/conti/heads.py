@@ -14,16 +14,20 @@ from attnsweep.reproduction.rows import value_row
 from attnsweep.reproduction.trained import swept
 
 _SENTENCE = 9
-"""The number of the test sentence whose attention is drawn."""
+"""The number of the test sentence on which the heads' attention is drawn."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains both translators in this process, and trains them once more to draw their heads."""
+    """Trains translators with 1 head and with 8 heads a layer in this process, and trains them once more to draw their
+    heads.
+    """
     return compare(swept("conti_heads", directory, console, local=True), directory, _SENTENCE)
 
 
 def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison:
-    """Compares the finished sweep, and draws the heads of its trainings on one test sentence."""
+    """Compares a finished sweep of translators with 1 and with 8 heads, and draws their attention on one test
+    sentence.
+    """
     rows = sorted(Ledger(sweep.place).trainings().to_pylist(), key=lambda row: int(row["param_n_heads"]))
     translators = [heads_of(sweep, row["training_id"], sentence) for row in rows]
     figures = [

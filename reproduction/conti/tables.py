@@ -1,4 +1,5 @@
-"""Conti 2024, tables 6 and 7: distances of eight heads to structured families, by random draws and exactly.
+"""Conti 2024, tables 6 and 7: the distances of eight attention heads to families of structured matrices (diagonal,
+banded, in blocks), found by random draws and computed exactly.
 
 The draws are those of the thesis (its notebook Attn_approx): random members of Sigma_1, Sigma_2, Sigma_3. A draw is
 P + E with its rows normalized. E has T entries at distinct random places, U[0, 1) times `coeff_sp`, and a zero
@@ -48,7 +49,8 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random matrices of one structured family (Sigma_1, Sigma_2 or Sigma_3), drawn with one sparsity coefficient.
+    """Random matrices of one structured family (Sigma_1 diagonal, Sigma_2 banded, or Sigma_3 in blocks), drawn with one
+    sparsity coefficient.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
@@ -62,7 +64,9 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields all draws of the thesis's grid search for one head, by sparsity coefficient and family."""
+    """Yields all random matrices of the thesis's grid search for one head, by sparsity coefficient and structured
+    family.
+    """
     streams = Streams(torch.tensor([seed]))
     # The other two coefficients of the thesis's grid only multiply the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
@@ -93,8 +97,8 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random members of Sigma_3, (n_draws, n_tokens, n_tokens): diagonal matrices in which each block's rows
-    hold their values in the block's first column.
+    """Returns random members of the family Sigma_3, (n_draws, n_tokens, n_tokens): diagonal matrices, except that the
+    rows of a block have their entries in the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # Disjoint blocks are placed by a bijection: shrinking each block to one row gives a shorter text, in which any
@@ -121,7 +125,8 @@ def _normalised(matrices: Tensor) -> Tensor:
 VARIABLE = "ATTNSWEEP_THESIS_HEADS"
 PLACES = (Path("thesis_heads.npy"), Path("../shared/data/thesis_heads.npy"))
 TOLERANCE = 1.0
-"""The largest distance from a published value that agrees: it is the extreme of one unseeded run of random draws."""
+"""Our value agrees with the published one up to this distance: the published one is the extreme of one unseeded run of
+random draws."""
 N_RUNS = 5
 _SHAPE = (8, 16, 16)
 _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
@@ -129,7 +134,9 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """The parameters of table 6 or 7, and the least distance that the thesis publishes for each head."""
+    """The parameters of table 6 or 7, and for each head its least distance from a structured matrix, as the thesis
+    publishes it.
+    """
 
     number: int
     window: int
@@ -171,7 +178,7 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The least distances that several runs of the thesis's sampling procedure found.
+    """The least distances from random structured matrices that several runs of the thesis's sampling procedure found.
 
     Attributes:
         distance: The least distance in each run, (runs, n_heads).
@@ -183,8 +190,8 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Runs the thesis's sampling procedure. Returns each head's least distance over the draws; all heads of a run share
-    the draws.
+    """Runs the thesis's sampling procedure. Returns each head's least distance from the drawn matrices, which all heads
+    of a run share.
     """
     families = list(_FAMILIES)
     runs = []
@@ -203,7 +210,9 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """Reproduces one table and draws the nearest blocks. `n_draws` matrices are drawn for each cell of the grid."""
+    """Reproduces table 6 or 7, and draws a figure of each head's nearest matrix in blocks. `n_draws` matrices are drawn
+    for each cell of the search grid.
+    """
     heads = load_heads()
     with one_thread():
         console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
@@ -216,7 +225,9 @@ reproduce_table_6, reproduce_table_7 = (partial(reproduce_table, table) for tabl
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Compares our distances with the published ones. `n_draws` matrices are drawn for each cell of the grid."""
+    """Compares our distances of heads from structured matrices with the published ones. `n_draws` matrices are drawn
+    for each cell of the search grid.
+    """
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
@@ -254,8 +265,8 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the exact distances (n_heads,) by family: without free entries, and with T free entries (`+ E`), T being
-    the number of tokens.
+    """Returns the exact distances of the heads from each family of structured matrices, (n_heads,) by family. `+ E`
+    adds as many free entries as there are tokens.
     """
     T = heads.shape[-1]
     distances = {
@@ -273,7 +284,9 @@ def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tenso
 
 
 def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
-    """Draws each head with the nearest member of Sigma_3 on top: blocks as boxes, diagonal entries as dots."""
+    """Draws each head's attention with the nearest block-structured matrix on top: blocks as boxes, diagonal entries as
+    dots.
+    """
     best = best_blocks(heads, window, num_pos)
     figure = Figure(figsize=(8.4, 4.6), layout="constrained", dpi=200)
     panels = figure.subplots(2, 4, sharex=True, sharey=True).ravel()
@@ -335,8 +348,8 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of each head's best window w and number of blocks p, and how its distance compares with that of
-    shuffled heads.
+    """Returns a table of the window and the number of blocks that fit each head best, and how its distance compares
+    with that of shuffled heads.
     """
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1

@@ -1,5 +1,5 @@
-"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its words compared with autograd,
-and its misprints.
+"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its "words" (the matrix products
+whose sum is a gradient) compared with autograd, and its misprints.
 
 Axes: n tokens, d channels.
 """
@@ -38,8 +38,8 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the note's words (gradients as matrix products) and printed formulas with autograd on random matrices.
-    Trains nothing.
+    """Compares the note's words (the matrix products whose sum is a gradient) and its printed formulas with autograd on
+    random matrices. Trains nothing.
     """
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
@@ -62,7 +62,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def model(n_levels: int, attention: Attention, *, has_skip: bool) -> Expression:
-    """Returns the output of so many levels."""
+    """Returns the output of an encoder of `n_levels` layers as a symbolic expression of matrices."""
     output: Expression = Letter("X")
     for number in range(1, n_levels + 1):
         output = level(output, number, attention, has_skip=has_skip)
@@ -85,11 +85,11 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """Returns the largest differences between autograd's gradients and the sums of words.
+    """Returns the largest differences between autograd's gradients and the sums of the note's words (matrix products).
 
     Returns:
         For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and
-        the number of products of two matrices that the words took.
+        the number of matrix products that were computed for all words.
     """
     output, values = model(n_levels, attention, has_skip=has_skip), _letters(n_levels)
     leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
@@ -158,8 +158,9 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Returns how much A mm(B, C) differs from mm(B', A) C, where mm is the derivative of ReLU: in trace, and in the
-    largest entry.
+    """Tests the note's rule that moves a factor past ReLU's backward pass. Here mm(Z, G) is G with zeros where Z is
+    negative, and ' transposes. Returns by how much A mm(B, C) and mm(B', A) C differ for random matrices A, B and C: in
+    their trace, and in the largest entry.
     """
     draw = torch.Generator().manual_seed(1)
     A, B, C = _drawn(draw, 4, 6), _drawn(draw, 6, 4), _drawn(draw, 6, 4)
@@ -168,8 +169,9 @@ def swapped_rectifier() -> tuple[float, float]:
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """Returns the errors of the note's formula for tr(A' d a(X)), a the softmax: with the square of the row sums, and
-    as printed.
+    """Returns the errors of the note's formula for the differential tr(A' d softmax(X)): first with the row sums of
+    exp(X) squared in the denominator, then as printed, with their first power. A is a constant matrix, and '
+    transposes.
     """
     x, dx, A = _softmax_case()
     power_of_e = x.exp()
@@ -181,7 +183,9 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of tr(A d a(X)) = aa(X, .) * dX with the transpose of A in place of the dot, and with A."""
+    """Returns the errors of writing the differential tr(A d softmax(X)) as (softmax's backward pass applied to a
+    matrix) * dX: first with the transpose of A as that matrix, which is right, then with A itself, as printed.
+    """
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()
     evaluate, place = Evaluation({"x": x, "A": A}), Letter("x")
@@ -196,7 +200,7 @@ def _softmax_case() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _softmax_change(x: Tensor, dx: Tensor) -> Tensor:
-    """Returns the change of the softmax of the rows of x in the direction dx."""
+    """Returns the differential of the softmax of the rows of x in the direction dx."""
     weights = torch.softmax(x, -1)
     return weights * (dx - (weights * dx).sum(-1, keepdim=True))
 

@@ -1,8 +1,10 @@
-"""Gradients as sums of words: products of the letters of a model, one word for each occurrence of a weight.
+"""Gradients as sums of "words": products of matrices, each named by a letter, with one word for each occurrence of a
+weight.
 
-Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). In tr(C^t A dX
-B) the trace may be rotated: tr(B C^t A dX), so the gradient with respect to X is A^t C B^t. A walk from a model's
-expression down to its letters multiplies the gradient C by each part on the way; at a letter it is that letter's word.
+Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). For constant
+matrices A, B and C, the trace of tr(C^t A dX B) may be rotated to tr(B C^t A dX), so the gradient with respect to X is
+A^t C B^t. A walk from a model's expression down to its letters multiplies the output gradient C by each part on the
+way; the product that arrives at a letter is that letter's word.
 
 Source of the notation: an anonymous note, "Cyclic 4-tensor rotations underly the training of a GPT-style encoder".
 """
@@ -17,7 +19,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A matrix that a word names by one letter: a weight, the input, or a constant."""
+    """A matrix that is written as one letter: a weight, the input, or a constant."""
 
     name: str
 
@@ -45,23 +47,24 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """The softmax of each row of Z, written a(Z) in words."""
+    """The softmax of each row of an expression Z, written a(Z) in the formulas of gradients."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Rectified:
-    """The ReLU of Z, written m(Z) in words: negative entries are set to 0."""
+    """The ReLU of an expression Z, which sets negative entries to 0; written m(Z) in the formulas of gradients."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxBack:
-    """The gradient with respect to Z, given the gradient G with respect to the softmax a(Z); written aa(Z, G).
+    """The backward pass of softmax: turns the gradient G with respect to a(Z), the softmax of the rows of Z, into that
+    with respect to Z. It is written aa(Z, G).
 
-    It is R * (G - rowsum(R * G)) with R = a(Z).
+    It is R * (G - rowsum(R * G)) with R = a(Z), where * multiplies entry by entry.
     """
 
     at: "Expression"
@@ -70,9 +73,10 @@ class SoftmaxBack:
 
 @dataclass(frozen=True, slots=True)
 class RectifiedBack:
-    """The gradient with respect to Z, given the gradient G with respect to the ReLU m(Z); written mm(Z, G).
+    """The backward pass of ReLU: turns the gradient G with respect to the ReLU of Z into that with respect to Z. It is
+    written mm(Z, G).
 
-    It has the entries of G where Z is above 0.
+    It has the entries of G where Z is above 0, and 0 elsewhere.
     """
 
     at: "Expression"
@@ -83,7 +87,7 @@ Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | Softmax
 
 
 def product(*factors: Expression) -> Expression:
-    """Returns the product of expressions. Factors that are products are replaced by their own factors."""
+    """Returns the product of expressions. A factor that is itself a product is replaced by its factors."""
     flat: list[Expression] = []
     for factor in factors:
         flat += factor.factors if isinstance(factor, Product) else (factor,)
@@ -96,7 +100,7 @@ def transposed(of: Expression) -> Expression:
 
 
 def text_of(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
-    """Formats an expression as a word: `X' E V' X' X K`, where ' transposes.
+    """Formats a product of matrices, a term of a gradient, as text: `X' E V' X' X K`, where ' transposes.
 
     Args:
         expression: Any expression.
@@ -142,7 +146,8 @@ class Word:
 
 
 def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
-    """Yields one word (gradient term) for each occurrence of each letter. A letter's words add up to its gradient.
+    """Yields one word (a term of the gradient, as a product of matrices) for each occurrence of each letter. A letter's
+    words add up to its gradient.
 
     Args:
         model: The model's output.
@@ -235,11 +240,12 @@ def level(below: Expression, number: int, attention: Attention, *, has_skip: boo
     """Returns one layer of the encoder, whose weights carry the layer's number: `Q1`, `K1`, ...
 
     Args:
-        below: The expression that the level reads.
-        number: The number of the level, from 1.
-        attention: `linear`: X Q K' X' X V. `softmax`: a(X Q K' X') X V. `encoder`: with the scale s and the
-            feed-forward part, m(a(s X Q K' X') X V + C b) W + C c.
-        has_skip: Whether to add the level's input to its output.
+        below: The expression that the layer reads.
+        number: The number of the layer, from 1.
+        attention: What the layer computes from the input X, where a is the softmax of rows and ' transposes. `linear`:
+            X Q K' X' X V. `softmax`: a(X Q K' X') X V. `encoder`: with a scale s, ReLU m, a column C of ones and biases
+            b and c, m(a(s X Q K' X') X V + C b) W + C c.
+        has_skip: Whether to add the layer's input to its output.
     """
     Q, K, V, W, b, c = (Letter(f"{name}{number}") for name in "QKVWbc")
     s, C = Letter("s"), Letter("C")

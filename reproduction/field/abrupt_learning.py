@@ -1,4 +1,6 @@
-"""Gopalani & Hu 2025: the length of the plateau of a moving-window sum, its symptoms, and what shortens it."""
+"""Gopalani & Hu 2025: the plateau of the loss when a transformer learns moving-window sums: its length, its symptoms,
+and what shortens it.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -29,7 +31,7 @@ from trainings join (
 ) using (training_id) order by factor, trial, replicate
 """
 _COLOURS = ("#0072B2", "#56B4E9", "#000000", "#E69F00", "#D55E00")
-"""Okabe & Ito 2008."""
+"""The colours of the curves, from Okabe & Ito 2008."""
 _UNFINISHED = "A training that has not left the plateau counts with its last step."
 _NEARLY_ALL: Bounds = (0.8, 1.0)
 _SHORTER: Bounds = (0.0, 0.99)
@@ -38,16 +40,17 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The plateaus of the R trainings that share one value of the varied parameter.
+    """The loss plateaus of the trainings that share one value of the varied parameter.
 
     Attributes:
         length: The first probed step at which half of the answers are right, else the last step, (n_trainings,).
         is_left: Whether the training has left the plateau, (n_trainings,).
         first_before: Whether the first answer is learned at a probe before the plateau ends, (n_trainings,).
-        repetition, collapse: The mean over the probes of the plateau, without the start, (n_trainings,).
-        progress: The value at the plateau's last probe minus the value at the start, (n_trainings,).
-        repetition_after, collapse_after: The value at the last probe, (n_trainings,); NaN for trainings still on the
-            plateau.
+        repetition, collapse: The means of these two metrics over the probes of the plateau, without the start,
+            (n_trainings,).
+        progress: The metric `progress` at the plateau's last probe minus its value at the start, (n_trainings,).
+        repetition_after, collapse_after: The two metrics at the last probe, (n_trainings,); NaN for trainings still on
+            the plateau.
     """
 
     length: NDArray[np.float64]
@@ -61,8 +64,8 @@ class Plateau:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep over `optimal_scale` with the paper, and draws how many trainings have left the plateau
-    by step.
+    """Compares a finished sweep over `optimal_scale` (a bias of attention towards the right tokens) with the paper, and
+    draws how many trainings have left the loss plateau by step.
     """
     plateaus = plateaus_of(sweep, "optimal_scale")
     return Comparison(
@@ -80,7 +83,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how long the plateau lasts for each `init_sigma` of a finished sweep."""
+    """Reports how long the loss plateau lasts for each `init_sigma` of a finished sweep."""
     plateaus = plateaus_of(sweep, "init_sigma")
     title = "Steps on the plateau, by the standard deviation of the initialization"
     return Comparison(
@@ -94,7 +97,7 @@ def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares how long the plateau lasts for each task of a finished sweep with the paper."""
+    """Compares how long the loss plateau lasts for each task of a finished sweep with the paper."""
     plateaus = plateaus_of(sweep, "task")
     plain = list(plateaus["window_sum"].length)
     rows = _medians(plateaus)
@@ -120,8 +123,8 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at the size of Gopalani & Hu's model: width 256, 16 numbers of 16, batches of 256, learning
-    rate 1e-4.
+    """Repeats the sweep at the size of Gopalani & Hu's model: width 256, sequences of 16 numbers from 1 to 16, batches
+    of 256, learning rate 1e-4.
     """
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
@@ -130,7 +133,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """Returns the plateaus of a sweep's trainings, grouped by the value of the parameter `by`."""
+    """Returns the loss plateaus of a sweep's trainings, grouped by the value of the parameter `by`."""
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
         steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)

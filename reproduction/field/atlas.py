@@ -1,5 +1,5 @@
-"""Compares where the field's problems get stuck: one sweep of each over initialization, epsilon, attention scale and
-structure.
+"""Compares where trainings on problems of the literature get stuck: one sweep of each problem over initialization,
+epsilon, attention scale and structure.
 """
 
 from collections import Counter
@@ -41,11 +41,11 @@ SPACES: Mapping[str, Mapping[str, Dimension]] = {
     "histogram": {**_ALL, "n_steps": 600, "d_model": Categorical(choices=(4, 12))},
     "sequence_tasks": {**_ALL, "task": "majority", "n_steps": 300, "n_blocks": Categorical(choices=(1, 2))},
 }
-"""The search space of each problem's sweep, small enough for two cores: some sizes are below the published ones."""
+"""The search space of each problem's sweep. Some sizes are below the published ones, so that two cores suffice."""
 
 
 def spec_of(problem: str) -> Sweep:
-    """Returns the sweep definition for a problem, with the problem's search space in `SPACES`."""
+    """Returns the sweep definition of a problem, with its search space from `SPACES`."""
     return Sweep(
         name=f"atlas_{problem}",
         workload=problem,

@@ -32,7 +32,9 @@ _HARDLY_ANY: Bounds = (0.0, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The results of one configuration: how many trainings it has, how many are solved, and their mean accuracy."""
+    """The results of one configuration of the sweep: how many trainings it has, how many are solved, and their mean
+    accuracy.
+    """
 
     n: int
     n_solved: int
@@ -40,11 +42,13 @@ class Cell:
 
 
 Cells = Mapping[tuple[str, int, int], Cell]
-"""The cells by mixing, d and p."""
+"""The results of the configurations by mixing (the kind of attention), embedding width and hidden width."""
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with the source, and draws the rate of solved trainings over (d, p)."""
+    """Compares a finished sweep with the paper, and draws the rate of solved trainings by embedding width and hidden
+    width.
+    """
     rows = queried(sweep, _CELLS)
     n_letters = int(rows[0][3])
     cells = {(mixing, d, p): Cell(n, solved, accuracy) for mixing, d, p, _, n, solved, accuracy in rows}
@@ -66,7 +70,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at the source's size: 32 letters, 10 tokens, 500 epochs of 313 steps, 14 x 14 widths."""
+    """Repeats the sweep at the paper's size: 32 letters, 10 tokens, 500 epochs of 313 steps, and 14 embedding widths
+    times 14 hidden widths.
+    """
     widths = Categorical((1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128))
     sizes = {"n_letters": 32, "n_tokens": 10, "batch_size": 32, "learning_rate": 1e-3, "n_steps": 156_500}
     space = {
@@ -81,7 +87,9 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def rows_of(cells: Cells, T: int) -> Iterator[ComparedValue]:
-    """Compares the rate of solved trainings in each quarter of the plane with whether the source marks cells there."""
+    """Compares the rate of solved trainings with the paper's figure, in each quarter of the plane of embedding width
+    and hidden width.
+    """
     for mixing, marks in (("lin", (True, False, False, False)), ("bos", (True, True, True, None))):
         quarters = ((True, True), (False, True), (True, False), (False, False))
         for (is_wide, is_deep), is_marked in zip(quarters, marks, strict=True):

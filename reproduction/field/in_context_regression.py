@@ -34,14 +34,14 @@ Floats = NDArray[np.float64]
 _SEEDS = range(64)
 _DIMENSION, _N_CONTEXT, _RATE = 4, 31, 0.2
 _DRAW = Draw(torch.tensor(0), "train", 0)
-"""A draw for `data`, which needs one although the variances do not depend on it."""
+"""A source of random numbers for the function `data`, which asks for one although the variances do not depend on it."""
 _SPACING = 1.03
-"""The ratio between the steps of successive probes, where these are more than a step apart."""
+"""The ratio between the steps of successive probes, where it makes them more than a step apart."""
 _MERGED_SIGMAS, _SEPARATE_SIGMAS = (1e-2, 1e-4, 1e-6), (1e-2, 1e-3)
 _STAIRS_STEPS = 40_000
 _AUTHORS_SIGMA, _AUTHORS_STEPS = 0.0048, 10_001
 """The authors' initialization, as the cube root of the product of the standard deviations of values, keys and queries;
-and their number of steps."""
+and the authors' number of steps."""
 _WHITE: Mapping[str, Value] = {
     **{"kq": "merged", "covariance": "white", "n_heads": 8, "init_sigma": 1e-4},
     **{"learning_rate": 0.02, "n_steps": 3_500, "stop_when_solved": False},
@@ -54,7 +54,9 @@ from trainings group by all order by all
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Trains 64 seeds of each parametrization, and compares them and a finished sweep with the paper."""
+    """Trains 64 seeds for each form of keys and queries (merged or separate), and compares them and a finished sweep
+    with the paper.
+    """
     with one_thread():
         white, stairs = _trained(_WHITE), _trained({"n_steps": _STAIRS_STEPS})
         published = _trained({"init_sigma": _AUTHORS_SIGMA, "n_steps": _AUTHORS_STEPS})
@@ -79,11 +81,13 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def closed_form(result: Trained[Any]) -> Floats:
-    """Returns the loss of merged attention under a white covariance in closed form, (n_trainings, n_probes), for the
-    seeds 0 to L - 1.
+    """Returns the loss over time of attention with one matrix for keys and queries, for inputs with equal variances, as
+    a closed formula: (n_trainings, n_probes), for the seeds from 0 on.
 
-    With Lambda = l I, the part s^2 = sum_h p_h^2 of the start that grows, p_h = (v_h + tr(W_h) / sqrt(D)) / 2, makes
-    M = m I with m = s^2 / sqrt(D), and gradient flow is dm/dt = 4 sqrt(D) l^2 m (1 - m / m*): a logistic curve.
+    The inputs have D dimensions with variance l each. Head h has a matrix W_h and a value v_h. The part of the start
+    that grows is s^2 = sum_h p_h^2 with p_h = (v_h + tr(W_h) / sqrt(D)) / 2. It makes the matrix of all heads m times
+    the identity, with m = s^2 / sqrt(D). Gradient flow is then dm/dt = 4 sqrt(D) l^2 m (1 - m / m*), where m* is the
+    optimum: a logistic curve.
     """
     parameters = result.parameters
     lanes = Lanes([Training(parameters, seed) for seed in range(len(result.outcome))], torch.device("cpu"))
@@ -101,12 +105,12 @@ def closed_form(result: Trained[Any]) -> Floats:
 
 
 def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
-    """Adds to a row whether our value agrees with the published one, up to the relative distance `within`."""
+    """Marks in a row whether our value agrees with the published one, up to the relative difference `within`."""
     return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
 
 
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
-    """Trains 64 seeds, measured at probes whose steps grow by 3% each."""
+    """Trains 64 seeds, with measurements at steps that grow by 3% each."""
     values = {"learning_rate": _RATE, **values}
     n_steps = int(str(values["n_steps"]))
     probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()
@@ -114,8 +118,8 @@ def _trained(values: Mapping[str, Value]) -> Trained[Any]:
 
 
 def _learned(result: Trained[Any]) -> Floats:
-    """Returns the steps at which trainings have learned 1, 2, ... eigen-directions, (n_trainings, dimension); infinite
-    for never.
+    """Returns the steps at which trainings have learned 1, 2, ... of the inputs' principal directions, (n_trainings,
+    dimension); infinite for never.
     """
     first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
     places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
@@ -124,8 +128,8 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns which trainings pass within 1% of the loss of 1, 2, ... learned directions, (n_trainings, dimension - 1)
-    bool.
+    """Returns which trainings pass within 1% of the loss with 1, 2, ... principal directions learned, (n_trainings,
+    dimension - 1) bool.
     """
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]

@@ -1,4 +1,6 @@
-"""docs/problems/markov_chains.md: when attention goes from uniform to unigrams and to bigrams, and by which heads."""
+"""docs/problems/markov_chains.md: when a transformer predicts first uniformly, then by the frequencies of single states
+(unigrams), then by those of pairs (bigrams), and which heads do it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,16 +31,17 @@ select metric, step, median(value) from curves join trainings using (training_id
 where metric like 'from_%' and param_chains = 'any' and param_n_states = ? group by all order by all
 """
 _COLOURS = {"from_uniform": "#999999", "from_unigram": "#0072B2", "from_bigram": "#D55E00"}
-"""Okabe & Ito 2008."""
+"""The colours of the curves, from Okabe & Ito 2008."""
 _SHORTER, _SHORTER_STEPS = 16, 800
 """The shorter context, in tokens, and the steps of its trainings."""
 _KNOWN_SHARE = 0.7
-"""The least share of trainings that reach bigrams for which the median step is reported: with 64 trainings, its
-interval is then known."""
+"""The median step of reaching bigrams is reported only if at least this share of trainings reaches them: with 64
+trainings, the median's interval is then known."""
 
 
 class Stages(NamedTuple):
-    """At which step each training first comes nearest to each strategy, and whether its heads have their roles.
+    """The step at which each training's predictions first come nearest to each strategy (uniform, unigram, bigram), and
+    whether its heads have their roles.
 
     A step is infinite if the training never comes nearest to the strategy.
     """
@@ -50,7 +53,9 @@ class Stages(NamedTuple):
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with the paper, and with 64 seeds that are trained on a shorter context."""
+    """Compares a finished sweep of in-context Markov chains with the paper, and with 64 seeds that are trained on a
+    shorter context.
+    """
     stages = stages_of(sweep)
     most, ((length,),) = max(stages), queried(sweep, "select distinct param_n_context from trainings")
     rows = [row for n_states, cells in stages.items() for row in rows_of(cells, n_states)]
@@ -75,7 +80,9 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stages]]]:
-    """Returns the stages of all trainings, grouped by number of states and kind of chain."""
+    """Returns the learning stages (uniform, unigram, bigram) of all trainings, grouped by number of states and kind of
+    chain.
+    """
     stages_by_cell: dict[int, dict[str, list[Stages]]] = {}
     for n_states, chains, *stages in queried(sweep, _EVENTS):
         stages_by_cell.setdefault(n_states, {}).setdefault(chains, []).append(Stages(*stages))
@@ -83,7 +90,9 @@ def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stage
 
 
 def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[ComparedValue]:
-    """Compares in which order and at which steps stages come, and which heads have their roles at the end."""
+    """Compares with the paper in which order and at which steps the learning stages come, and which heads have their
+    roles at the end.
+    """
     any_chain, doubly = cells["any"], cells["doubly_stochastic"]
     yield share_row(
         f"{n_states} states, any: unigrams before bigrams",
@@ -140,7 +149,9 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the steps at which trainings come nearest to a strategy, without those that never do or start there."""
+    """Returns the steps at which trainings come nearest to a strategy. Left out are trainings that never do, and those
+    that start there.
+    """
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 
 

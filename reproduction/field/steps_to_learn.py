@@ -1,5 +1,5 @@
 """docs/problems/modular_addition.md and docs/problems/sparse_parity.md: how many steps trainings take until they
-memorize their pairs, learn to add, or learn a product of k of n signs.
+memorize their pairs, learn to add other pairs, or learn the product of k of n signs.
 """
 
 import math
@@ -47,11 +47,12 @@ _N_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One configuration's trainings, with the steps at which each memorized and generalized.
+    """One configuration's trainings, with the steps at which each memorized its training pairs and generalized to
+    others.
 
     Attributes:
         weight_decay, fraction, budget: The parameters of the configuration.
-        memorized, generalized: The step of each event by training; infinite if it did not happen.
+        memorized, generalized: The step of each event for each training; infinite if the event did not happen.
     """
 
     weight_decay: float
@@ -62,7 +63,9 @@ class Cell:
 
 
 def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares by weight decay how many trainings generalize, when, and how few frequencies their embeddings have."""
+    """Compares, between values of weight decay, how many trainings of modular addition generalize, when, and how few
+    frequencies their embeddings have.
+    """
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -94,7 +97,9 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the factor by which the number of steps grows when there is one percent less data."""
+    """Compares with Power et al. by which factor the steps until a transformer can add grow for each percent less
+    training data.
+    """
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -127,15 +132,18 @@ def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison
 
 
 def reproduce_full_data(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep over the share of training data at the size of Nanda et al., with 25 to 30% of the pairs."""
+    """Repeats the sweep over the share of pairs used for training at the size of Nanda et al., with 25 to 30% of the
+    pairs.
+    """
     sizes = _NANDA | {"train_fraction": Categorical(choices=(0.25, 0.275, 0.3))}
     return compare_data(_full("modular_addition_data", sizes, directory, console), directory)
 
 
 def per_percent(few: Cell, many: Cell) -> tuple[float, float, float]:
-    """Returns the factor by which the median number of steps falls per percent of added data, and a bootstrap interval.
+    """Returns the factor by which the median number of steps falls for each percent of added data, with a bootstrap
+    interval.
 
-    A median is infinite if less than half of a sample reaches it. The ratio of two infinite medians is unknown:
+    A median is infinite if less than half of a sample reaches the goal. The ratio of two infinite medians is unknown:
     anything from 0 up.
     """
     draws = np.random.default_rng(0).random((2, _N_DRAWS, max(len(few.generalized), len(many.generalized))))
@@ -172,8 +180,8 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
 
 
 def _medians(sweep: SweepDirectory, event: str, after: str | None) -> list[ComparedValue]:
-    """Compares by group the step at which half of the trainings have reached the event. Censored trainings count as not
-    having reached it.
+    """Compares between the values of the swept parameter the step at which half of the trainings have reached the
+    event. Trainings that ended early count as not having reached it.
     """
     [by] = [name for name, dimension in sweep.spec.space.items() if isinstance(dimension, Categorical)]
     medians = SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist()
@@ -204,8 +212,8 @@ _T_975 = 1.96
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the rate of trainings that learn, by n and k, and fits for each k the power of n by which the number of
-    steps grows.
+    """Compares the rate of trainings that learn the product of k of n signs, and fits for each k with which power of n
+    the number of steps grows.
     """
     del directory
     cells = queried(sweep, _PARITY_CELLS)
@@ -234,7 +242,7 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full_parity(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at Hu et al.'s width, 1,000, and for more values of n."""
+    """Repeats the sweep of sparse parity at Hu et al.'s width, 1,000, and for more values of n, the number of signs."""
     shipped, name = load_sweep("sparse_parity"), "sparse_parity_full"
     sizes = {"width": 1000, "n_steps": 100_000, "n_bits": Categorical(choices=(10, 20, 30, 40, 50))}
     full = shipped.but(name=name, space={**shipped.space, **sizes}, trials=15)

@@ -1,1 +1,3 @@
-"""Shin & Matzinger 2025, on attention models of category pairs: hand-programmed solutions, equations, figures."""
+"""Shin & Matzinger 2025, on attention models of category pairs: the paper's hand-programmed solutions, equations and
+figures.
+"""

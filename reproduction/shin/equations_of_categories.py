@@ -1,18 +1,19 @@
-"""System C: equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by enumeration, autograd and a
-search for stationary points.
+"""System C (attention sees categories only): equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by
+enumeration, autograd and a search for stationary points.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail.
 
-**Two families in closed form**: those in which the row sums sg_i + d_i of v add up to 0. Their loss level is
-E Y^2 - G. `zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0)
-contain the same predictors. With row sums 0, adding a(t) to the columns of q changes no answer, and a(t) = -q(t,t)
-makes the diagonal 0; with a zero diagonal, the d_i change no answer, and d_i = -sg_i makes the row sums 0. The families
-cross where both conditions hold [P].
+**Two families of stationary points in closed form**: those in which the row sums sg_i + d_i of the matrix v add up to
+0. Their loss is E Y^2 - G, where Y is the target and G the gain derived below. `zero_row_sums` (each sg_i + d_i = 0)
+and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0) contain the same predictors. With row sums 0, adding a(t) to
+the columns of q changes no answer, and a(t) = -q(t,t) makes the diagonal 0; with a zero diagonal, the d_i change no
+answer, and d_i = -sg_i makes the row sums 0. The families cross where both conditions hold [P].
 
 At the crossing the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is
-quadratic in q; its minimum is the level E Y^2 - G, and the stationary points are those of G over the ratio. Each column
-of q has a linear form g and a quadratic form alpha + beta h h^t, h = 1 off the diagonal, and contributes g^t (alpha +
-beta h h^t)^-1 g. A maximum of G has Hessian index 1, a minimum 2 [M].
+quadratic in the table q. Its minimum over q is E Y^2 - G, which defines the gain G, and the stationary points of the
+loss are those of G as a function of the ratio. The loss of each column of q has a linear form g and a quadratic form
+alpha + beta h h^t, where h is 1 off the diagonal and 0 on it, so that the column contributes g^t (alpha + beta h
+h^t)^-1 g to G. A maximum of G has Hessian index 1, a minimum 2 [M].
 
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position, R ratio tried. Letters and
 derivations: docs/theory.md, system C.
@@ -53,7 +54,9 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """A stationary value of the gain G as a function of the ratio o : p, which `angle` gives as its tangent."""
+    """A maximum or minimum of the gain G: by how much the best attention lowers the loss, given the ratio of two
+    entries of the matrix v. The ratio is the tangent of `angle`.
+    """
 
     value: float
     angle: float
@@ -61,7 +64,9 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns the gain G (n_ratios,) for ratios o : p, which are given as the tangents of angles."""
+    """Returns the gain G (by how much the best attention lowers the loss of output 0), (n_ratios,), given o / p as the
+    tangents of angles. The matrix v has p at the predecessor and o at all other positions.
+    """
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
     sum_R = p_R + (n_positions - 2) * o_R
@@ -76,11 +81,12 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns all maxima and minima of the gain G over the ratio o : p, which is searched as an angle between 0 and pi.
+    """Returns all maxima and minima of the gain G (see `gain`) over the ratio o / p, the tangent of an angle that is
+    searched from 0 to pi.
 
     Args:
-        target_NN: The table q*, float64.
-        n_positions: M, at least 3.
+        target_NN: The target table q*, float64.
+        n_positions: The number of positions, at least 3.
     """
     angles = torch.linspace(0.0, math.pi, _N_ANGLES + 1, dtype=torch.float64)[:-1]
     values = gain(angles, target_NN, n_positions)
@@ -97,7 +103,9 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Returns the angle near a grid angle at which `sign` times the function is largest."""
+    """Refines the angle of a maximum of a function (`sign` 1) or of a minimum (`sign` -1), starting from the nearest
+    angle of a grid.
+    """
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
         near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)
@@ -111,12 +119,12 @@ def _outer(factor_R: Tensor, table_NN: Tensor) -> Tensor:
 
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""The sizes (n_categories, n_positions) of the checks, small because all texts are enumerated."""
+"""The sizes (n_categories, n_positions) of the problems in the checks, small because all their texts are enumerated."""
 _N_MEMBERS = 16
 
 
 def checks_of_categories() -> list[EquationCheck]:
-    """Returns all checks of system C, in the paper's order."""
+    """Returns all checks of the equations of system C (attention sees categories only), in the paper's order."""
     return [
         loss(),
         gradient_of_values(),
@@ -132,8 +140,8 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _closed_loss(task: Task) -> Tensor:
-    """Returns the closed form of the loss, Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2, with the letters of
-    docs/theory.md.
+    """Returns the loss of system C by its closed formula, in the letters of docs/theory.md: Sum_i V* - 2 p_i C + n_i V
+    + E e_i(t)^2.
     """
     terms = moments(task)
     return (terms.target_V - 2 * terms.p_K * terms.C + terms.n_K * terms.V + terms.e_KN.square() @ task.law_N).sum()
@@ -196,7 +204,9 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that the constant predictor E[Y] (q constant) is not stationary: the column sums of dL/dq are not zero."""
+    """Checks that the constant predictor E[Y] is not stationary: with all entries of the table q equal, the column sums
+    of the loss's gradient dL/dq are not zero.
+    """
     errors = []
     for N, M in SIZES:
         draw, target = _drawn(21, N)
@@ -218,7 +228,9 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Checks which levels stationary points have, with and without points where the row sums of v add up to 0."""
+    """Checks that equation 3.54, which divides by the sum of the entries of v, misses stationary points: those where
+    this sum is 0.
+    """
     points, target = _search(n_solves)
     levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]
     target = target[points.converged]
@@ -271,7 +283,7 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Compares the levels of stationary points of one family, found by search, with the family's closed form."""
+    """Compares the losses of stationary points of one family, found by search, with the family's closed formula."""
     points, target = _search(n_solves)
     names = family_of_categories_only(
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
@@ -304,8 +316,9 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
 
 
 def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
-    """Checks the solutions q = (q* + sign a)/c, a(t) = -d/(1 + d) q*(t,t), on all texts, for any category
-    probabilities.
+    """Checks on all texts, for any category probabilities, which sign is right in the solutions of system C: the tables
+    q = (q* + sign a(t)) / c, where q* is the target, and a(t) = -d/(1 + d) q*(t,t). The matrix v is c at the
+    predecessor and c d on the diagonal.
     """
     errors: dict[float, list[float]] = {printed_sign: [], right_sign: []}
     for number, task in enumerate(_tasks()):
@@ -328,15 +341,15 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Searches for stationary points. Returns them and their target tables. Cached, because three checks use the same
-    points.
+    """Searches for stationary points of system C. Returns them and their target tables. Cached, because three checks
+    use the points.
     """
     points, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
     return points, tasks["target_NN"]
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the loss level V* of the marginal predictor, which knows the current category only, (n_points,)."""
+    """Returns the loss of the best predictor that knows the current category only, (n_points,)."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
@@ -366,7 +379,9 @@ def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns the loss by its definition over all texts, E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2."""
+    """Returns the loss of system C by its definition, as an expectation over all texts: E Sum_i (q*(X_{i-1}, X_i) -
+    Sum_j v_ij q(X_j, X_i))^2.
+    """
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
@@ -374,7 +389,7 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of the enumerated loss with respect to q and to v."""
+    """Returns the gradients of the loss, computed over all texts, with respect to q and to v."""
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
     gradient_q, gradient_v = torch.autograd.grad(loss, (q, v))

@@ -1,5 +1,5 @@
-"""System P: equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by enumeration, autograd and least
-squares.
+"""System P (attention sees positions only): equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by
+enumeration, autograd and least squares.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
 member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal shift
@@ -36,14 +36,15 @@ from attnsweep.workloads.engine.lbfgs import unflattened
 from attnsweep.workloads.engine.optimizers import State
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""The sizes (n_categories, n_positions) of the checks, small because all texts are enumerated."""
+"""The sizes (n_categories, n_positions) of the problems in the checks, small because all their texts are enumerated."""
 _N_MEMBERS = 16
 _SATURATED = 10.0
-"""The spread of logits above which a column is saturated: its other weights are below e^-10 and still falling."""
+"""A column of attention is saturated if its logits spread by more than this: all weights but the largest are then below
+e^-10, and still falling."""
 
 
 def checks_of_positions() -> list[EquationCheck]:
-    """Returns all checks of system P, in the paper's order."""
+    """Returns all checks of the equations of system P (attention sees positions only), in the paper's order."""
     return [
         loss(),
         gradient_of_attention(),
@@ -61,19 +62,22 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """Returns the loss levels of the stationary points that the paper analyses, by name."""
+    """Returns the losses at the stationary points that the paper analyses, by name."""
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
 def centred_shift_level(N: int, M: int) -> float:
-    """Returns the loss level of the centred shift, 1/N + 1/M - 1/(NM), which is also the top of the barrier before the
-    valley.
+    """Returns the loss at the stationary point "centred shift", 1/N + 1/M - 1/(NM) for N categories and M positions. It
+    is also the highest loss on the way from the solution into the valley at infinity, along which the loss falls while
+    the weights grow without end.
     """
     return 1 / N + 1 / M - 1 / (N * M)
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the loss of the best q for v = alpha (I - P) + beta P, as a function of rho = beta / alpha."""
+    """Returns the loss of the best logits q for the value matrix v = alpha (I - P) + beta P, as a function of rho =
+    beta / alpha. P averages over the N categories; M is the number of positions.
+    """
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
 
@@ -96,7 +100,10 @@ def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
 
 
 def centred_shift() -> EquationCheck:
-    """Checks that the centred shift is stationary: q = (U - 1/M)/c, v = c (I - P) + w 1^t, 1^t w = -c (N - 1)/M."""
+    """Checks that the centred shift is a stationary point: logits q = (U - 1/M) / c, where U is 1 at the previous
+    position and 0 elsewhere, and values v = c (I - P) + w 1^t, where the entries of w sum to -c (N - 1) / M and P
+    averages over categories.
+    """
     printed, right = [], []
     for N, M in SIZES:
         draw = generator(3)
@@ -177,7 +184,9 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks the loss L(rho) in the valley at infinity, and its limit, against the best attention on all texts."""
+    """Checks the formula for the loss in the valley at infinity (a descent along which the weights grow without end),
+    and its limit, against the best attention on all texts.
+    """
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
@@ -200,8 +209,9 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks the barrier before the valley at infinity: if a b = 0 the loss is at least 1/N, and along rho its top is
-    the centred shift.
+    """Checks the barrier before the valley at infinity, a descent along which the weights grow without end: if tr(v (I
+    - P)) or tr(v P) is 0 (P averages over categories), the loss is at least 1/N. On the way along the valley's
+    coordinate, the loss is highest at the stationary point "centred shift".
     """
     errors = []
     for N, M in SIZES:
@@ -227,8 +237,8 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks that the cubic term A q of a random start's gradient equals its linear term a at an init_sigma that is a
-    power of N.
+    """Checks at which init_sigma the cubic and the linear term of a random start's gradient are equal: at a power of
+    the number of categories N, whose exponent differs from the printed one.
     """
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
@@ -252,7 +262,9 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """Checks that at the best v higher logits lower the loss of every column, and that every search ends saturated."""
+    """Checks that system P with softmax has no stationary point: at the best values v, higher logits lower the loss of
+    every column, and every search ends with saturated attention.
+    """
     errors = []
     for N, M in SIZES:
         p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)
@@ -277,8 +289,8 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the formula for the loss when softmax is saturated at right and wrong positions, against the best v on all
-    texts.
+    """Checks the formula for the loss when softmax attends to a single position for each query, right or wrong, against
+    the best values v on all texts.
     """
     errors = []
     for N, M in SIZES:
@@ -340,7 +352,9 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the loss of the best attention on all texts, by least squares of the predicted categories on v X."""
+    """Returns the loss of the best attention on all texts, by least squares of the predicted categories on the values
+    of all tokens.
+    """
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
@@ -352,7 +366,7 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """Returns the loss level of the best v for the given attention weights."""
+    """Returns the loss of the best value matrix for the given attention weights."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

@@ -1,5 +1,5 @@
-"""Figures 1 to 3 of Shin & Matzinger 2025: what the model of solution 2 learns, and the combined model's four
-flavours.
+"""Figures 1 to 3 of Shin & Matzinger 2025: what the model of solution 2 (attention over categories) learns, and the
+four flavours (penalties towards one solution) of the combined model.
 """
 
 import math
@@ -27,11 +27,13 @@ from heads join trainings using (training_id, trial, replicate)
 qualify row_number() over (partition by training_id order by step desc) = 1
 order by score_match_logits_target
 """
-"""Selects training id, match and loss at the last probe of each training, the worst match first."""
+"""Selects each training's id, match with the target, and loss at its last probe, the worst match first."""
 
 
 def compare_fig1(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with the paper, and draws the training whose correlation is the median."""
+    """Compares a finished sweep with figure 1 of the paper, and draws the training whose correlation with the target is
+    the median.
+    """
     matches = queried(sweep, _MATCH)
     middle = matches[len(matches) // 2][0]
     _, state = ended_lanes(sweep, [middle])
@@ -81,7 +83,7 @@ FLAVOURS = {
     "lean_2": ("towards solution 2", "#D55E00"),
     "lean_3": ("towards solution 3", "#009E73"),
 }
-"""The names and colours of the flavours; colours from Okabe & Ito 2008."""
+"""The names and colours of the flavours (penalties towards one solution); colours from Okabe & Ito 2008."""
 
 _CLAIMS = (
     ("lean_2", "lean_1", "1 far better than 2"),
@@ -89,7 +91,7 @@ _CLAIMS = (
     ("lean_1", "unconstrained", "unconstrained best"),
     ("lean_3", "unconstrained", "unconstrained best"),
 )
-"""Pairs of a worse and a better flavour, with the paper's words."""
+"""Pairs of a worse and a better flavour (penalty towards one solution), with the paper's words on how they compare."""
 _MAJORITY = (math.nextafter(0.5, 1.0), 1.0)
 _FINAL_IN_TRAINING = """
 select log10(value / level_mean) from curves join trainings using (training_id)
@@ -111,12 +113,14 @@ def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
 
 
 def swept_full(directory: Path, console: Console) -> SweepDirectory:
-    """Runs or resumes the sweep at the paper's size. Compiled gradients halve the time it takes."""
+    """Runs or continues the sweep at the paper's size. Compiled gradients halve the time it takes."""
     return swept("shin_flavours_full", directory, console, engine="auto")
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the losses of the four flavours (penalized variants) in a finished sweep, and draws their curves."""
+    """Compares the losses of the four flavours (penalties towards one solution) in a finished sweep, and draws their
+    curves.
+    """
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}
         for query in (_FINAL, _FINAL_IN_TRAINING)
@@ -155,7 +159,7 @@ def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def size_note(sweep: SweepDirectory) -> str:
-    """Describes how the sizes of a sweep of flavours (penalized variants) differ from the paper's."""
+    """Describes how the sizes of a sweep over flavours (penalties towards one solution) differ from the paper's."""
     sizes = sweep.spec.fixed()
     return (
         f"Ours: N = {sizes['n_categories']}, M = {sizes['n_positions']}, {sizes['batch_size']:,} texts,"
@@ -192,7 +196,8 @@ _BLOCKS = {
     "lean_2": (("logits", "cc"), ("values", "pp")),
     "lean_3": (("logits", "pp"), ("values", "cc")),
 }
-"""The blocks of k^t q and v in which each solution has its weights: c categories, p positions."""
+"""The blocks of k^t q and v in which each solution has its weights; in their names c stands for categories, p for
+positions."""
 _MATCHES = {
     "lean_1": (("k^t q on positions with U", "match_logits_shift"), ("v with I", "match_values_identity")),
     "lean_2": (("k^t q on categories with q*", "match_logits_target"), ("v with U^t", "match_values_shift")),
@@ -214,7 +219,9 @@ def reproduce_fig3_full(directory: Path, console: Console) -> Comparison:
 
 
 def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with the paper. Repeats and draws each flavour's training of median loss."""
+    """Compares the learned matrices of a finished sweep with figure 3 of the paper. For each flavour (penalty), trains
+    the model of median loss again and draws its matrices.
+    """
     shown = [queried(sweep, _MEDIAN_TRAINING, flavour, flavour)[0][0] for flavour in FLAVOURS]
     lanes, state = ended_lanes(sweep, shown)
     n_categories = lanes.shared.n_categories
@@ -235,8 +242,8 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares in which blocks of the matrices each flavour has its weights, and what they match, as medians of its
-    trainings.
+    """Compares in which blocks of the matrices each flavour (penalty) has its weights, and what they match, as medians
+    of its trainings.
     """
     rows = []
     for flavour, blocks in _BLOCKS.items():
@@ -251,7 +258,9 @@ def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def _figure_3(state: State, n_categories: int) -> Figure:
-    """Draws heat maps of k^t q (upper row) and v (lower row), with one column per flavour (penalized variant)."""
+    """Draws heat maps of the logit matrix k^t q (upper row) and of the values v (lower row), with one column per
+    flavour (penalty).
+    """
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
     matrices = {r"$k^\top q$": state["k_SS"].mT @ state["q_SS"], "$v$": state["v_VV"]}

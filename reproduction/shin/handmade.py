@@ -1,4 +1,5 @@
-"""The hand-programmed solutions of category pairs, as printed and as corrected, as weights for any N and M.
+"""The hand-programmed solutions of category pairs, as printed in the paper and as corrected, as weights for any number
+N of categories and M of positions.
 
 With tokens X (N + M rows, categories first) and Z = X + v X X^t k^t q X, the answers are
 Y = second relu(first Z + first_bias) + second_bias. There is no LayerNorm.
@@ -37,7 +38,9 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """The weights of a model that answers q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, without a previous category."""
+    """The weights of a model that answers q*(X_{i-1}, X_i), the target for the previous and the current category, at
+    positions i = 2..M, and 0 at i = 1, which has no previous category.
+    """
 
     k_XS: Tensor
     q_XS: Tensor
@@ -82,9 +85,10 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 2: attention adds up the answers q*(X_j, X_i) for all positions j.
+    """Returns the weights of solution 2: attention adds up the targets q*(X_j, X_i) for all positions j, each written
+    to its own row.
 
-    The values route j = i - 1 to position i, where the feed-forward part reads the answer.
+    The values move the row of j = i - 1 to that of position i, where the feed-forward part reads the answer.
     """
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
@@ -100,9 +104,10 @@ def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_3(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 3: attention selects the previous position.
+    """Returns the weights of solution 3: attention selects the previous position, and the values hold the target table
+    q*.
 
-    The values answer q*(X_{i-1}, b) for all b, of which the feed-forward part reads category b = X_i.
+    The values write q*(X_{i-1}, b) for all categories b, of which the feed-forward part reads the current one, b = X_i.
     """
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
@@ -121,15 +126,15 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """Returns the shift matrix U (n_positions, n_positions): 1 where the row is the column's position minus one, else
-    0.
+    """Returns the shift matrix (n_positions, n_positions): 1 where the row is the column's position minus one,
+    else 0.
     """
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the scale c and the bias b0, which is added before the ReLU, so that it cuts no answer, and subtracted
-    afterwards.
+    """Returns the scale of a solution, and the bias that keeps its answers positive: it is added before the ReLU, so
+    that the ReLU cuts no answer, and subtracted afterwards.
     """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
@@ -145,12 +150,12 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
 
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
-"""The sizes (n_categories, n_positions) of the problems whose texts are all answered."""
+"""The sizes (n_categories, n_positions) of the problems for which the solutions answer all texts."""
 LARGE_SIZE = (10, 50)
 N_RANDOM_TEXTS = 200
 _TOLERANCE = 1e-10
 _EXAMPLE = ((0, 2, 1, 1), (0.0, 13.0, 32.0, 22.0))
-"""The text X = (1, 3, 2, 2), counted from 0, and its answers for q*(a, b) = 10 a + b."""
+"""The paper's example text X = (1, 3, 2, 2), counted from 0, and its answers for the target q*(a, b) = 10 a + b."""
 _TITLES = {name: name.replace("_", " ") for name in SOLUTIONS}
 
 
@@ -219,7 +224,9 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws the target q* and each solution's answers, printed and corrected, by (previous, current) category."""
+    """Draws the target table and the answers of each solution, printed and corrected, by (previous, current)
+    category.
+    """
     N = 6
     target = _target(N, "signed")
     text = torch.cartesian_prod(torch.arange(N), torch.arange(N))
@@ -252,7 +259,7 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers that solution 1 gives as the paper prints it, by (previous, current) category, (n_categories,
+    """Returns the answers of solution 1 as the paper prints it, by (previous, current) category, (n_categories,
     n_categories).
     """
     diagonal_N = target_NN.diagonal()
@@ -260,8 +267,8 @@ def printed_solution_1(target_NN: Tensor) -> Tensor:
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Returns the error of the linear solution Y = C (ATT + X), with q = [0 | 10 U], C = (0..9, 0..0), no ReLU and
-    categories 0..9.
+    """Returns the error of a solution without ReLU: attention writes ten times the previous token, the current one is
+    added, and the answer reads the categories as the numbers 0 to 9.
     """
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
@@ -293,12 +300,16 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns the answers of a solution minus those of the table `wanted(q*)`, at the positions that have a pair."""
+    """Returns the answers of a solution minus those of the table `wanted(q*)`, a function of the target, at positions
+    with a previous category.
+    """
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Returns the largest absolute entry that `error`, a function of q* and texts, has over all problems."""
+    """Returns the largest absolute entry of `error`, a function of the target table and the texts, over all
+    problems.
+    """
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 
 

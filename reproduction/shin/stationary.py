@@ -1,4 +1,5 @@
-"""Searches for the stationary points of a loss and determines their Hessian index, for all lanes at once.
+"""Searches for the stationary points of several losses at once, and determines their Hessian index: the number of
+directions downwards.
 
 Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the gradient, whose Jacobian is the Hessian):
 unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
@@ -6,12 +7,12 @@ of continuous families. The Hessian is formed, so problems must be small.
 Axes: L lane, n parameter, K predicted position.
 Source: Nocedal & Wright 2006, section 10.3.
 
-Stationary points of systems P and C belong to one of these families.
-System P (docs/theory.md): `solution`, `centred_shift`, `mean`, `zero`, recognized by their levels; Hessian index 0, 1,
-1, 2. System C (docs/theory.md): `solution`, `marginal`, `zero`, recognized by their levels; index 0, 1, 3. Between
-these levels, at a level that depends on q*, there are two families in which the row sums sg_i + d_i of v add up to 0
-over the predicted positions; their index is 1 or 2. In `zero_row_sums` each row sum is 0; in `zero_diagonal` q(t, t) =
-0 and the row sums are free otherwise [M: every point found by search is in one of these families].
+Stationary points of systems P and C belong to one of the following families. System P (docs/theory.md): `solution`,
+`centred_shift`, `mean`, `zero`, recognized by their losses; Hessian index 0, 1, 1, 2. System C (docs/theory.md):
+`solution`, `marginal`, `zero`, recognized by their losses; index 0, 1, 3. System C has two more families with losses
+between, which depend on the target. In them the row sums sg_i + d_i of the matrix v add up to 0 over the predicted
+positions; their index is 1 or 2. In `zero_row_sums` each row sum is 0; in `zero_diagonal` q(t, t) = 0 and the row sums
+are free otherwise [M: every point found by search is in one of these families].
 """
 
 import itertools
@@ -34,9 +35,11 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 _FLAT = 1e-6
-"""An eigenvalue below this share of the largest counts as 0: a direction along a family, neither up nor down."""
+"""An eigenvalue below this share of the largest counts as 0: it belongs to a direction along a family of points,
+neither up nor down."""
 _FAR = 1e3
-"""A point of larger norm counts as diverging to infinity, where gradients vanish without a stationary point."""
+"""A point of larger norm counts as diverging to infinity, where gradients vanish although there is no stationary
+point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +104,13 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """Returns the name of the reference level that each loss equals within the tolerance, (n_points,); `none` if there
-    is no such level.
+    """Returns the name of the reference loss that each loss equals within the tolerance, (n_points,); `none` if there
+    is no such reference.
 
     Args:
-        losses: The losses, (n_points,), in the units of the levels.
-        levels: The levels, (n_points,), by name.
-        tolerance: The largest distance of a loss from its level.
+        losses: The losses, (n_points,), in the units of the reference losses.
+        levels: The reference losses, (n_points,), by name.
+        tolerance: The largest distance of a loss from its reference.
     """
     names = np.array([*levels, "none"])
     distance = np.stack([np.abs(losses - level) for level in levels.values()])
@@ -116,7 +119,7 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes the gradients and Hessians of the losses of L lanes at points (n_points, n_parameters)."""
+    """Computes gradients and Hessians of several losses, each at its own point (n_points, n_parameters)."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -143,21 +146,21 @@ class _Derivatives:
 
 
 _ZERO = 1e-4
-"""The largest value that counts as 0. Where two families cross, the gradient is of second order in the distance, so a
-gradient norm of 1e-10 allows a distance of 1e-5."""
+"""The largest value that counts as 0. Where two families of points cross, the gradient is of second order in the
+distance, so a gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the family of each point of system P, (n_points,); `levels` (n_points,) are the reference levels
-    by name.
+    """Returns the family of each stationary point of system P (attention sees positions only), (n_points,). `levels`,
+    each (n_points,), are reference losses by name.
     """
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the family of each point of system C, (n_points,); `levels` (n_points,) are the reference levels
-    by name.
+    """Returns the family of each stationary point of system C (attention sees categories only), (n_points,). `levels`,
+    each (n_points,), are reference losses by name.
     """
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
@@ -188,7 +191,7 @@ class EquationCheck:
         equation: The equation's numbers in the paper, or the section it belongs to.
         subject: The subject of the equation, in two or three words.
         statement: The right form, in words and symbols.
-        right_error: The largest error of the right form.
+        right_error: The largest error of the right form of the equation.
         printed_error: The largest error of the printed form; `None` if the paper's text is not available.
         flaw: How the right form differs from the printed one: other symbols, a restriction, something added.
         tolerance: The largest error that rounding explains.
@@ -204,8 +207,8 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the equation: `holds` if the printed form does; if only the corrected form holds, the flaw;
-        else `refuted`.
+        """The verdict on the printed equation: `holds` if it is right; what is wrong with it (`flaw`) if only the
+        corrected form holds; else `refuted`.
         """
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
@@ -222,7 +225,7 @@ def largest_error(*differences: Tensor | float) -> float:
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """Returns all texts of M tokens, (n_texts, n_positions)."""
+    """Returns all texts of `n_positions` tokens, (n_texts, n_positions)."""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
@@ -232,11 +235,11 @@ def generator(seed: int) -> torch.Generator:
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """Returns the population loss as a function of the parameters, summed over predicted positions.
+    """Returns the population loss of a system as a function of the parameters, summed over predicted positions.
 
     Args:
         system: System P or C.
-        tasks: Buffers (n_points, ...) that differ between lanes, such as targets.
+        tasks: Buffers (n_points, ...) that differ between points, such as targets.
     """
 
     def loss(module: nn.Module, _: Batch) -> Tensor:
@@ -246,12 +249,16 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Evaluates loss, gradient and Hessian index at members (n_points, ...) of a family, without optimizing them."""
+    """Evaluates loss, gradient and Hessian index at members (n_points, ...) of a family of stationary points, without
+    optimizing them.
+    """
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
 def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
-    """Searches for stationary points from random starts N(0, sigma^2) with random tasks. Returns points and tasks."""
+    """Searches for stationary points from random starts N(0, sigma^2) with random tasks. Returns the points and their
+    tasks.
+    """
     streams = Streams(torch.arange(n_solves))
     system = system.double()
     start, tasks = (
@@ -263,7 +270,8 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """Returns the largest error of the claim that the points are stationary, with the given loss and Hessian index.
+    """Returns the largest error of the claim that the given points are stationary and have a given loss and Hessian
+    index.
 
     Args:
         found: The points.
@@ -275,7 +283,7 @@ def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_p
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """Returns the largest distance of a loss from the nearest known level."""
+    """Returns the largest distance of any loss from the nearest of the known losses."""
     levels = torch.as_tensor(level, dtype=torch.float64)
     distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

@@ -34,14 +34,15 @@ from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
-"""The sizes (n_categories, n_positions) of the searches; small, because the full Hessian is computed."""
+"""The sizes (n_categories, n_positions) of the problems in the searches; small, because the full Hessian is
+computed."""
 SOLVES_PER_SIZE = 200
 INIT_SIGMA = 1.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A family of stationary points that docs/theory.md derives.
+    """A family of stationary points (points where the gradient vanishes) that docs/theory.md derives.
 
     Attributes:
         level: The loss per predicted position, as a formula.
@@ -72,14 +73,14 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPoints:
-    """The points at which the searches in one system ended.
+    """The points at which searches for stationary points of one system ended.
 
     Attributes:
-        family: The name of a family of `FAMILIES`, (n_descents,); `none` for a stationary point of no known family;
-            `not converged`.
-        index: The Hessian index, (n_descents,).
-        level: The level as a share of the level of the zero, (n_descents,).
-        size: The index into `SIZES`, (n_descents,).
+        family: The name of a family of `FAMILIES`, (n_points,); `none` for a stationary point of no known family; `not
+            converged` for a search without a result.
+        index: The Hessian index (number of directions downwards), (n_points,).
+        level: The loss as a share of the loss of the output 0, (n_points,).
+        size: The index into `SIZES`, (n_points,).
     """
 
     family: NDArray[np.str_]
@@ -89,7 +90,9 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """Searches for stationary points of system `P` or `C` from `n_solves` starts for each size."""
+    """Searches for stationary points of system `P` or `C` from `n_solves` random starts for each size of the
+    problem.
+    """
     parts = []
     for size, (N, M) in enumerate(sizes):
         if system == "P":
@@ -111,7 +114,9 @@ def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = S
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks the paper's equations, searches for stationary points, and draws them with the valley at infinity."""
+    """Checks the paper's equations, searches for stationary points, and draws them, with the valley at infinity (a
+    descent along which the weights grow without end).
+    """
     with one_thread():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}
@@ -129,7 +134,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(
     checks: dict[str, list[EquationCheck]], points: dict[str, FoundPoints], figures: Sequence[Path]
 ) -> Comparison:
-    """Compares the checked equations and the stationary points found with the paper's statements."""
+    """Compares the checked equations and the stationary points found with what the paper states."""
     sizes = ", ".join(f"({N}, {M})" for N, M in SIZES)
     n_solves = len(points["P"].family)
     return Comparison(
@@ -240,7 +245,7 @@ _COLOURS = {
     "zero_row_sums": "#CC79A7",
     "zero_diagonal": "#595959",
 }
-"""The colour of each family, from Okabe & Ito 2008."""
+"""The colour of each family of stationary points, from Okabe & Ito 2008."""
 _LEVELS = {
     "E Y^2": r"$E\,Y^2$",
     "E Y^2 - G": r"$E\,Y^2 - G$",
@@ -249,12 +254,14 @@ _LEVELS = {
 _MARKERS = "os^D"
 _SOLVED, _TRAPPED, _GREY = "#0072B2", "#D55E00", "#595959"
 _N, _M, _INIT_SIGMA, _LEARNING_RATE, _N_STEPS = 10, 20, 0.3, 0.01, 6000
-"""Settings of the descents that are drawn."""
+"""Settings of the runs of gradient descent that are drawn."""
 _TITLES = {"P": "System P (attention on positions)", "C": "System C (attention on categories)"}
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Draws the losses of stationary points against their Hessian indices, for systems P and C, by family and size."""
+    """Draws the losses of stationary points against their Hessian indices (numbers of directions downwards), for
+    systems P and C, by family and size.
+    """
     figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(points), sharey=True)
     for panel, (system, system_points) in zip(panels, points.items(), strict=True):
@@ -270,7 +277,9 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """Draws the loss of the best q as a function of rho, the valley's coordinate, with runs of gradient descent."""
+    """Draws the loss along the valley at infinity, a descent along which the weights grow without end: against rho, the
+    ratio of two parts of the values, with runs of gradient descent.
+    """
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
     _draw_descents(panel, n_descents, n_steps)
@@ -307,7 +316,9 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """Returns how far a family's marker is moved sideways, because several families share one Hessian index."""
+    """Returns how far the marker of a family of stationary points is moved sideways, because several families share one
+    Hessian index.
+    """
     sharing = [other.name for other in families if index in other.indices]
     if family.name not in sharing:
         return 0.0
@@ -366,8 +377,8 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Runs gradient descent on the population loss from N(0, _INIT_SIGMA^2). Returns rho and the loss, (n_steps,
-    n_descents) each.
+    """Runs gradient descent on the population loss from random starts. Returns rho (the ratio of two parts of the
+    values) and the loss, (n_steps, n_descents) each.
     """
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))

@@ -1,6 +1,8 @@
-"""Borders: where a falling share of trainings crosses one half, and which parameters move that place.
+"""Borders: values of a parameter where a falling share of trainings crosses one half, and which other parameters move
+them.
 
-A border in `init_sigma` is fitted by a logistic regression on its logarithm and on other parameters.
+A border in `init_sigma` is fitted by a logistic regression of the share on the logarithm of `init_sigma` and on other
+parameters.
 
 Where the logit of a share is a + b log(sigma) + sum_j c_j x_j, half of the trainings are beyond log(sigma) = -(a +
 sum_j c_j x_j) / b, so that x_j multiplies the border by exp(-c_j / b) per unit. Intervals are those of the delta method
@@ -25,7 +27,7 @@ from attnsweep.orchestrator.analysis.rates.interaction import adjusted
 Floats = NDArray[np.float64]
 
 _KNOWN_SLOPE = 2.0
-"""The least distance of the slope from 0, in standard errors, at which it counts as known."""
+"""A slope counts as known if it is at least this number of standard errors away from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,15 @@ class BorderModel:
     n_trials: int
 
     def border(self, at: Floats) -> tuple[float, float, float]:
-        """Returns the border in init_sigma at the values `at` (P - 2,) of the other terms, with its 95% interval."""
+        """Returns the border in init_sigma (where half of the trainings get stuck), with its 95% interval, if the other
+        terms have the values `at`.
+        """
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
-        """Returns the factor by which an increase of a term by `units` multiplies the border, with its 95% interval."""
+        """Returns the factor by which the border in init_sigma is multiplied if a term rises by `units`, with its 95%
+        interval.
+        """
         direction = np.zeros_like(self.coefficients)
         direction[2 + term] = units
         return self._exponential(direction)
@@ -69,7 +75,9 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns a border or factor, exp(-(direction . coefficients) / slope), with its 95% interval."""
+        """Returns a border in init_sigma, or a factor of it, exp(-(direction . coefficients) / slope), with its 95%
+        interval.
+        """
         from scipy import special
 
         slope = self.coefficients[1]
@@ -81,15 +89,17 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma to the rates of trials, by logistic regression.
+    """Fits the border in init_sigma, where half of the trainings have a certain ending, to the rates of trials by
+    logistic regression.
 
     Args:
         sigma: The init_sigma of each trial, (n_trials,).
         terms: The other terms, (n_trials, n_terms - 2).
-        n, k: The number of trainings of each trial, and of those that have the ending, (n_trials,).
+        n, k: The number of trainings of each trial, and how many of them have the ending, (n_trials,).
 
     Raises:
-        ValueError: If the slope in log sigma is not known: the trials are separated, or sigma does not matter.
+        ValueError: If the slope in log sigma is not known: one value of sigma separates all trials perfectly, or sigma
+            does not matter.
     """
     design = np.column_stack([np.ones_like(sigma), np.log(sigma), terms])
     fitted = fit_logistic(design, n, k)
@@ -100,32 +110,35 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
 
 
 def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None]) -> list[list[str]]:
-    """Returns a table of p-values for the interaction of two parameters, unadjusted and adjusted."""
+    """Returns a table of p-values for whether pairs of parameters interact, as they are and adjusted for the number of
+    tests.
+    """
     cells = zip(pairs, p_values, adjusted(p_values), strict=True)
     lines = [[" x ".join(pair), *("-" if p is None else f"{p:.2g}" for p in both)] for pair, *both in cells]
     return [["pair", "p", "adjusted (Holm)"], *lines]
 
 
 def products(parts: Mapping[str, Floats], pair: tuple[str, str]) -> Floats:
-    """Returns the interaction terms of two parameters, (n_trials, n_data): each column of the one times each column of
-    the other.
+    """Returns the interaction terms of two parameters, (n_trials, n_products): each column of the one times each column
+    of the other.
     """
     left, right = (parts[name] for name in pair)
     return np.column_stack([first * second for first in left.T for second in right.T])
 
 
 _CURVE, _STEPS = 3.84, 2.27
-"""The 95% quantiles of the likelihood ratio: chi squared for curves, Banerjee & Wellner's for steps."""
+"""The 95% quantiles of two likelihood ratios: chi squared for fitted curves, Banerjee & Wellner's for rates that may
+fall in any shape."""
 _LEAST_FREEDOM = 2.0
 """The least degrees of freedom of Student's t, used if hardly any trial is near the border. With 1, intervals would
 span all trials."""
 _PARTS, _BEYOND = 200, 20
-"""The number of parts into which the values' range is divided, and of borders that are tried on either side of it."""
+"""The number of parts into which the range of values is divided, and the number of candidates for the border that are
+tried beyond each end."""
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns the x at which a falling rate crosses one half, with its 95% interval, from data (x, holds), (n_data,)
-    each.
+    """Returns the x at which a falling rate crosses one half (the border), with its 95% interval, from data (x, holds).
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -133,13 +146,13 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
     (quasi-likelihood, McCullagh & Nelder 1989, section 4.5). The likelihoods are computed on a grid: borders are sharp,
     so that the maximum may lie at infinite steepness.
 
-    The border may lie beyond the values, by at most their range. If they do not bound it on a side, that end of the
-    interval is infinite. So is the border if the share does not cross one half, as when all trainings have the property
-    (inf) or none (-inf).
+    The border may lie beyond the values of x, by at most their range. If the values do not bound it on a side, that end
+    of the interval is infinite. The border itself is infinite if the share does not cross one half, as when all
+    trainings have the property (inf) or none (-inf).
 
     If groups with different borders are pooled, another curve may fit so much better that the interval excludes the
-    logistic border. Then no such curve can be trusted, and border and interval are those of any share that falls, by
-    the likelihood ratio of Banerjee & Wellner 2001: an interval two to four times as wide.
+    logistic border. Then none of the three curves can be trusted. Border and interval then assume only that the share
+    falls, by the likelihood ratio of Banerjee & Wellner 2001: an interval two to four times as wide.
 
     With `of_trials` each value of x is a trial whose trainings may end alike, because something else differs between
     trials too. The likelihood ratio is then divided by the ratio of the border's variance to that of independent
@@ -162,7 +175,9 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
 
 
 def _coarse(values: Floats) -> Floats:
-    """Returns candidates for the border: evenly spaced within the values, and ever farther apart beyond them."""
+    """Returns candidates for the border (where a rate crosses one half): evenly spaced within the values, and ever
+    farther apart beyond them.
+    """
     span = float(np.ptp(values)) or 1.0
     beyond = span * np.geomspace(1 / _PARTS, 1, _BEYOND)
     within = np.linspace(values[0], values[-1], _PARTS + 1)
@@ -170,26 +185,30 @@ def _coarse(values: Floats) -> Floats:
 
 
 def _around(coarse: Floats, inside: Floats) -> Floats:
-    """Returns a fine grid of candidates for the border, a little wider than an interval."""
+    """Returns a fine grid of candidates for the border (where a rate crosses one half), a little wider than an
+    interval.
+    """
     first, last = np.searchsorted(coarse, inside[0]) - 1, np.searchsorted(coarse, inside[-1]) + 1
     return np.linspace(coarse[max(first, 0)], coarse[min(last, len(coarse) - 1)], _PARTS + 1)
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the candidates for the border that at least one of the three curves does not exclude."""
+    """Returns the candidates for the border (where a rate crosses one half) that at least one of the three curves does
+    not exclude.
+    """
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
     return inside
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border, or infinity if it is at an end of the grid, because the data then do not bound it."""
+    """Returns the border, or infinity if it is at an end of the grid, where the data do not bound it."""
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
-    """Returns the factor, at least 1, by which the likelihood threshold rises because trainings of a trial are
-    alike.
+    """Returns the factor, at least 1, by which the likelihood threshold must be raised because trainings of one trial
+    end alike.
     """
     design = np.column_stack([np.ones_like(values), values])
     fitted = fit_logistic(design, n, k)
@@ -206,14 +225,16 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns for each of three curves -2 log likelihood by candidate border, (n_borders,), at the best steepness."""
+    """Returns for each of three curves -2 log likelihood of each candidate for the border, (n_borders,), at the best
+    steepness.
+    """
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
     return [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
 
 
 def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """Returns the border and its interval if the rate may fall in any shape."""
+    """Returns the border (where a rate crosses one half) and its interval, if the rate may fall in any shape."""
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
     shares = (_share_with_border(place, n, k) for place in range(len(values) + 1))
@@ -241,7 +262,7 @@ def _falling(k: Floats, n: Floats) -> Floats:
 
 
 def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
-    """Returns how much more rates scatter around a fit than by chance, as a factor of at least `least`."""
+    """Returns the factor, at least `least`, by which rates scatter around a fitted curve more than by chance."""
     saturated = float(_deviance(_logarithms(k / n), n, k))
     return max(least, (deviance - saturated) / max(len(n) - n_parameters, 1))
 
@@ -252,9 +273,9 @@ def _logarithms(share: Floats) -> tuple[Floats, Floats]:
 
 
 def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yields three shapes of a rate that falls with a predictor and is 1/2 where the predictor is 0.
+    """Yields three shapes of a falling rate, which is 1/2 where the given predictor is 0.
 
-    Each is the logarithms of the share and of its complement.
+    Each shape is a pair: the logarithms of the rate and of 1 minus the rate.
     """
     yield special.log_expit(-predictor), special.log_expit(predictor)
     for sign in (1, -1):

@@ -1,9 +1,11 @@
-"""Study of docs/forks.md: committors near the zero, predicted from the escape law and measured by continuations.
+"""Study of docs/forks.md: committors (probabilities of an outcome, given the state of a training) near the point where
+the gradient vanishes, predicted by a law and measured by continuing trainings.
 
-System P stays at the zero q = 0, v = 0 until its unstable modes have grown, so a training whose number of steps is near
-its escape time is on the border of two outcomes. Its continuations are kicked: normal noise is added once, at step 0 or
-later, and moves the amplitudes of the modes. From the training's state alone the law predicts the committor, the share
-of kicked trainings that are still at the zero after their last step. This takes no training.
+System P (`positions_only`) stays near the zero of the gradient, q = 0 and v = 0, until its unstable modes (directions
+of growth) have grown. A training whose number of steps is near its escape time is therefore on the border of two
+outcomes. Its continuations are kicked: normal noise is added once, at step 0 or later, and moves the amplitudes of the
+modes. From the training's state alone the law predicts the committor, the share of kicked trainings that are still at
+the zero after their last step. This takes no training.
 
 Two laws are held against continuations:
 
@@ -46,13 +48,13 @@ from attnsweep.workloads.parameters import Value
 
 N, M = 10, 20
 _N_DRAWS = 4_096
-"""The number of kicks drawn for one predicted committor, which is then known to 0.008."""
+"""The number of kicks drawn to predict one committor (probability of an outcome), which is then known to 0.008."""
 DELAYS = np.arange(-4, 10.5, 0.5)
-"""Steps by which trainings may leave later than the law says."""
+"""By how many steps trainings may leave the zero of the gradient later than the law says."""
 _NO_DELAY = 8
-"""The place of 0 in `DELAYS`."""
+"""The index of the delay 0 in `DELAYS`."""
 _BINS = (0.0, 0.02, 0.2, 0.4, 0.6, 0.8, 0.98, 1.0)
-"""Edges of the bins of predicted committors."""
+"""Edges of the bins of predicted committors (probabilities of an outcome)."""
 _DIFFERENCE = "measured minus predicted"
 _NEAR = """
 select replicate, predicted_escape_step from trainings where abs(predicted_escape_step - ?) <= ? order by 2, 1
@@ -61,19 +63,21 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """A configuration of system P whose trainings end near the step at which they leave the zero.
+    """A configuration of system P (`positions_only`) whose trainings end near the step at which they leave the zero of
+    the gradient.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
         values: Parameters of the trainings; `qk` is how k^t q is trained.
-        law: What predicts: `linear`, P(`degenerate_zero`); or `column`, whether `predicted_escape_step` is after the
-            last step, where the loss is still within 1% of that of the start.
+        law: What predicts the outcome: `linear`, by the probability of `degenerate_zero`; or `column`, by whether
+            `predicted_escape_step` is after the last step, so that the loss is still within 1% of that of the start.
         n_replicates: The number of seeds that are trained.
-        around, within: Trainings are continued if their own `predicted_escape_step` is `around`, give or take `within`.
+        around, within: Trainings are continued if their own `predicted_escape_step` differs from `around` by at most
+            `within`.
         n_rows: The number of continued trainings, evenly spaced in the order of their predicted steps.
-        steps: The steps from which these trainings are continued.
-        sizes: Sizes of kicks, relative to the root mean square of each tensor.
-        n: The number of continuations of each training from each step by each size.
+        steps: The steps from which the chosen trainings are continued.
+        sizes: Sizes of kicks (normal noise added to the weights), relative to the root mean square of each tensor.
+        n: The number of continuations of each training, for each step and size of kick.
     """
 
     name: str
@@ -88,7 +92,7 @@ class Border:
     n: int
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep of one configuration that trains the trainings of this border."""
+        """The sweep that trains this border's trainings: one configuration, many seeds."""
         one = load_sweep("quickstart").fix(dict(self.values))
         name = f"fork_border_{self.name}"
         return one.but(name=name, sampler="grid", trials=1, replicates=self.n_replicates, seed=seed)
@@ -124,7 +128,8 @@ BORDERS = (LABEL, LARGE, MERGED, FACTORED)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Continuations of one training from one step, after kicks of one size, with their predicted outcome.
+    """Continuations of one training from one step, after kicks (noise added to the weights) of one size, with their
+    predicted outcome.
 
     Attributes:
         replicate: The training.
@@ -132,7 +137,8 @@ class Cell:
         step, size: The step from which continuations begin, and the size of their kicks.
         n: The number of continuations.
         k: The number of continuations that are still at the zero at their last step.
-        predicted: The committor by the law, if trainings leave as many steps later than it says as `DELAYS` has.
+        predicted: The probability by the law that a continuation is still at the zero, for each delay in `DELAYS`: the
+            steps by which trainings leave later than the law says.
         n_wrong: The number of continuations that do not end as `predicted_escape_step` says; `None` for the linear law.
     """
 
@@ -147,21 +153,24 @@ class Cell:
 
     @property
     def committor(self) -> float:
-        """The committor that the law itself predicts, without a delay."""
+        """The probability that a continuation is still at the zero of the gradient, as the law predicts it without a
+        delay.
+        """
         return float(self.predicted[_NO_DELAY])
 
     @property
     def excess(self) -> Floats:
-        """The measured committor minus the predicted committor, for each delay in `DELAYS`."""
+        """The measured share of continuations still at the zero minus the predicted one, for each delay in `DELAYS`."""
         return self.k / self.n - self.predicted
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLaw:
-    """Gradient descent near the zero of system P (merged): four coordinates that grow or shrink by factors per step.
+    """Gradient descent near the zero of system P, with one matrix for keys and queries: four coordinates that grow or
+    shrink by a factor per step.
 
     Attributes:
-        rates: (4,) lambda of each mode; unstable ones are positive.
+        rates: (4,) the rate lambda of each mode (direction of growth); those of unstable modes are positive.
         modes: (4, 4) the modes as rows, as `coordinates` measures them.
         learning_rate: The learning rate of gradient descent.
     """
@@ -172,15 +181,15 @@ class LinearLaw:
 
     @classmethod
     def of(cls, learning_rate: float) -> "LinearLaw":
-        """Builds the law for N = 10 and M = 20."""
+        """Builds the law for N = 10 categories and M = 20 positions."""
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
         """Returns (n_trainings,) whether each training would be labelled `degenerate_zero` after `n_steps` steps.
 
         Args:
-            start_LF: The four numbers (`coordinates`) of each training at the beginning.
-            rest_L: The squared norm of all other parts of each training's weights, which do not move.
+            start_LF: The four coordinates (`coordinates`) of each training at the beginning.
+            rest_L: The squared norm of the rest of each training's weights, which does not move.
             n_steps: The number of steps.
         """
         amplitude_LF = start_LF @ self.modes.T * (1 + self.learning_rate * self.rates) ** n_steps
@@ -191,7 +200,9 @@ class LinearLaw:
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
     def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
-        """Returns P(`degenerate_zero` after `n_steps`) of kicked weights; `n_steps` may be fractional."""
+        """Returns for kicked weights (with added noise) the probability of the outcome `degenerate_zero` after
+        `n_steps` steps, which may be fractional.
+        """
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])
         noise_LF = np.random.default_rng(0).standard_normal((_N_DRAWS, 4))
@@ -203,7 +214,9 @@ class LinearLaw:
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
-    """Forks trainings near their escape from the zero, and compares measured committors with predicted ones."""
+    """Continues trainings near their escape from the zero of the gradient, and compares the measured probabilities of
+    staying with the predicted ones.
+    """
     cells: dict[str, list[Cell]] = {}
     for border in borders:
         spec = border.spec(seed)
@@ -275,7 +288,7 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
 
 
 def _over_trainings(cells: Iterable[Cell]) -> Floats:
-    """Averages the excess over the cells of each training: (training, delay)."""
+    """Averages, for each training, the measured minus the predicted probability over its cells: (training, delay)."""
     of_training: dict[int, list[Floats]] = {}
     for cell in cells:
         of_training.setdefault(cell.replicate, []).append(cell.excess)
@@ -283,10 +296,11 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
 
 
 def delay_of(excess: Floats) -> tuple[float, float, float]:
-    """Returns the delay at which the mean excess is 0, and the delays at which each end of its 95% interval is 0.
+    """Returns the delay at which the mean of measured minus predicted probabilities is 0, and the delays at which each
+    end of its 95% interval is 0.
 
     Args:
-        excess: (training, delay) measured minus predicted committors.
+        excess: (training, delay) measured minus predicted probabilities of staying at the zero.
     """
     mean, low, high = np.array([mean_interval(of_delay.tolist()) for of_delay in excess.T]).T
     # A longer delay raises the predicted committor, so the excess (measured minus predicted) falls with the delay.
@@ -310,14 +324,18 @@ def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[s
 
 
 def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
-    """Formats the mean of measured minus predicted with its interval over trainings, and both mean committors."""
+    """Formats the mean difference of measured and predicted committors (probabilities of an outcome) with its interval
+    over trainings, and the mean of each.
+    """
     mean, low, high = mean_interval(_over_trainings(cells)[:, _NO_DELAY].tolist())
     predicted, measured = np.mean([(cell.committor, cell.k / cell.n) for cell in cells], axis=0)
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]", f"{predicted:.3f}", f"{measured:.3f}"
 
 
 def _figure(cells: Mapping[str, Sequence[Cell]]) -> Figure:
-    """Draws measured against predicted committors, a panel for each border, a colour for each size of kick."""
+    """Draws measured against predicted committors (probabilities of an outcome): a panel for each border, a colour for
+    each size of kick.
+    """
     figure = Figure(figsize=(3.2 * len(cells), 3.2), layout="constrained", dpi=150)
     for panel, (name, of_border) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells.items(), strict=True):
         panel.plot([0, 1], [0, 1], color="0.7", linewidth=0.8)

@@ -1,7 +1,8 @@
 """Study of docs/forks.md: is a training's outcome decided by its initialization or by later data, and when?
 
-All trainings of one configuration are continued from several steps, with other data after the step or, where a problem
-draws nothing after its start, with a kick. `share_decided` estimates how much of the outcome the states decide.
+All trainings of one configuration are continued from several steps, with other data after the step. Where a problem
+draws no data after its start, noise is added to the weights instead (a kick). `share_decided` estimates how much of the
+outcome the state at the step decides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,22 +26,22 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 OPEN_BETWEEN = 0.1, 0.9
-"""A training is open where its committor lies between these."""
+"""A training's outcome is open at a step where its probability of being solved lies between these two numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A configuration of trainings that are forked, and what their continuations change.
+    """A configuration whose trainings are continued from several steps, and what differs in their continuations.
 
     Attributes:
         name: The problem and configuration, as the tables name it.
         sweep: The shipped sweep.
-        values: The parameters that make it one configuration, `n_steps` among them.
+        values: The parameter values of the configuration, `n_steps` among them.
         replicates: The number of trainings.
         steps: The steps from which the trainings are continued.
         n: The number of continuations of each training from each step.
-        redraw: What differs in continuations.
-        size: The size of kicks.
+        redraw: What is drawn anew in continuations: the data, or a kick of the weights.
+        size: The size of kicks (noise added to the weights).
     """
 
     name: str
@@ -54,11 +55,11 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of the sweep and of its folder. Cases that differ only in kicks share it."""
+        """The name of the sweep and of its folder. Cases that differ only in the size of kicks share it."""
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains the configuration to be forked."""
+        """The sweep that trains the configuration whose trainings are then continued."""
         one = load_sweep(self.sweep).fix(dict(self.values))
         return one.but(name=self.folder, trials=1, replicates=self.replicates, seed=seed)
 
@@ -69,7 +70,7 @@ class Case:
 
     @property
     def change(self) -> str:
-        """Describes in words what the continuations change."""
+        """Describes in words what differs in the continuations."""
         return f"kick {self.size:g}" if self.redraw == "kick" else self.redraw
 
 
@@ -95,11 +96,13 @@ CASES = (
 )
 Found = Sequence[tuple[Case, Committors]]
 _DRAWN = ("induction", "FIRST")
-"""The cases of which the figure shows the committors of all trainings."""
+"""The cases of which the figure shows every training's probability of being solved."""
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[Case] = CASES) -> Comparison:
-    """Forks all trainings of several configurations at several steps, and reports how much is decided at each step."""
+    """Continues all trainings of several configurations from several steps, and reports how much of the outcome is
+    decided at each step.
+    """
     found: list[tuple[Case, Committors]] = []
     for case in cases:
         sweep = swept(case.folder, directory, console, changed=case.spec(seed), local=True)
@@ -154,8 +157,8 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws the committors of all trainings of two cases against the step, and the shares decided of the cases with
-    `redraw="data"`."""
+    """Draws the committors (probabilities of being solved) of two cases' trainings against the step, and how much is
+    decided in the cases with other data."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
@@ -172,7 +175,9 @@ def _figure(found: Found) -> Figure:
 
 
 def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
-    """Draws the committor of each training as a line that ends at 1 if the training was solved, else at 0."""
+    """Draws the committor (probability of being solved) of each training against the step, as a line that ends at 1 if
+    the training was solved, else at 0.
+    """
     of_training: dict[int, list[Committor]] = {}
     for committor in answer.committors:
         of_training.setdefault(committor.replicate, []).append(committor)
@@ -189,7 +194,7 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """Draws the share decided at each step with its interval."""
+    """Draws with its interval how much of the outcome is decided at each step."""
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])

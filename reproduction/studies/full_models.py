@@ -1,4 +1,6 @@
-"""The figures and tables of docs/zeros.md on full models, from the sweep `stuck_full`. Axes: L training, P probe."""
+"""The figures and tables of docs/zeros.md on full models (attention, LayerNorm and a feed-forward part), from the sweep
+`stuck_full`.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -33,7 +35,8 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 class Judged:
-    """The trainings of a ledger with their measurements, so that they can be judged again with other thresholds.
+    """The trainings of a ledger with their measurements, so that their outcomes can be decided again with other
+    thresholds.
 
     Failed trainings are left out.
 
@@ -82,12 +85,15 @@ class Judged:
 
     @property
     def gamma(self) -> NDArray[np.float64]:
-        """The relative gradient |gradient| |theta| / loss of each training at its last probe, (n_trainings,)."""
+        """The relative gradient |gradient| |theta| / loss (theta: all weights) of each training at its last probe,
+        (n_trainings,).
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Returns the outcomes under the present thresholds, which `cut_off` can change, (n_trainings,).
+        """Decides the outcome of each training again, (n_trainings,), with the present thresholds, which `cut_off` can
+        change.
 
         Args:
             solved_factor: Multiplies the level below which a training is solved.
@@ -100,7 +106,7 @@ class Judged:
         return np.where([step is not None for step in self.column("diverged_step")], "diverged", outcome)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Labels some trainings that have equal values of all parameters that the judge reads."""
+        """Decides the outcomes of trainings that have equal values of all parameters on which the decision depends."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
@@ -118,7 +124,7 @@ def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
 
 @contextmanager
 def cut_off(module: ModuleType, name: str, factor: float) -> Iterator[None]:
-    """Multiplies a threshold of the judge by a factor within this context."""
+    """Multiplies a threshold by which outcomes are decided by a factor, within this context."""
     original = getattr(module, name)
     setattr(module, name, factor * original)
     try:
@@ -142,9 +148,10 @@ CUT_OFFS: list[tuple[ModuleType, str]] = [
     (outcomes, "DIVERGED_FACTOR"),
     (outcomes, "MOVING_SHARE"),
 ]
-"""The cut-offs that label the full models, and the modules that define them."""
+"""The thresholds that decide the outcomes of the full models, and the modules that define them."""
 N_KICKED = 32
-"""The number of trainings at zeros that are kicked; a quarter as many plateaus are."""
+"""The number of trainings at zeros of the gradient that are kicked (continued with noise added); a quarter as many on
+plateaus are."""
 _SOURCE = "attnsweep, docs/zeros.md"
 _GROUPED_BY = (
     "variant",
@@ -160,10 +167,11 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains the models of `stuck_full` in float64, repeats some of them, and kicks these from where they ended.
+    """Trains the models of `stuck_full` in float64, and continues some of them from where they ended after adding noise
+    to their weights (kicks).
 
-    float64 is needed because float32 has zeros of its arithmetic, which the float64 descent after a kick would leave
-    even without the kick.
+    Training must be in float64, because in float32 some trainings are stuck only by rounding. The descent after a kick
+    is in float64, and would free them even without the kick.
     """
     in_float64 = load_sweep("stuck_full").fix({"dtype": "float64"})
     sweep = swept("stuck_full", directory / "float64", console, changed=in_float64)
@@ -172,7 +180,7 @@ def reproduce_kicks(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Judges the trainings of a finished sweep again with other thresholds, and draws them."""
+    """Decides the outcomes of a finished sweep's trainings again with other thresholds, and draws them."""
     judged = Judged(sweep)
     recorded = judged.column("outcome").astype(str)
     n_alike = int((recorded == judged.outcome()).sum())
@@ -201,7 +209,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Kicks `n_zeros` trainings of a finished sweep that ended at zeros, and a quarter as many on still plateaus."""
+    """Adds noise to the weights of trainings of a finished sweep and continues them (kicks): `n_zeros` trainings that
+    ended at zeros of the gradient, and a quarter as many that ended on plateaus without further progress.
+    """
     # The order of training ids is arbitrary, so the first ids are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
@@ -336,13 +346,13 @@ COLOURS = {
 }
 """The colour of each outcome, from Okabe & Ito 2008."""
 _FLOOR = 1e-6
-"""The lower end of the scatter's axes; smaller values are drawn there."""
+"""The lower end of both axes of the scatter plot; smaller values are drawn there."""
 _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the relative gradient against the strength of attention, coloured by outcome, and the judge's
-    thresholds.
+    """Draws the relative gradient against the strength of attention, coloured by outcome, and the thresholds that
+    decide outcomes.
     """
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
@@ -370,7 +380,7 @@ def _draw_cluster(
 
 
 def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the rates of outcomes by `init_sigma`, in a panel for each combination of softmax and skip."""
+    """Draws the rates of outcomes by `init_sigma`, in a panel for each combination of softmax and skip connection."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 4, sharey=True)
     cases = [("identity", True), ("identity", False), ("softmax", True), ("softmax", False)]

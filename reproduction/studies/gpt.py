@@ -1,6 +1,6 @@
-"""docs/gpt.md: the stages of learning, from the sweep `gpt_stages`, and why LayerNorm's epsilon decides whether
-induction heads emerge, from GPTs of the sweep `induction` (d_model 16, factored logits) with other starts or other step
-sizes.
+"""docs/gpt.md: the stages of learning, from the sweep `gpt_stages`; and why LayerNorm's epsilon decides whether
+induction heads emerge, from GPTs of the sweep `induction` (d_model 16, factored logits) with other starting values or
+step sizes.
 
 Axes: L lane, N block, H head.
 """
@@ -43,7 +43,7 @@ group by all order by all
 _COLOURS = {"factored": "#0072B2", "merged": "#D55E00"}
 """The colours by parametrization, from Okabe & Ito 2008."""
 _SMALL = 1e-3
-"""The largest init_sigma that counts as small."""
+"""An init_sigma up to this value counts as small."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -58,11 +58,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The steps at which the trainings of a configuration end each stage; infinite for a stage that does not end.
+    """The steps at which the trainings of a configuration complete each of two stages of learning; infinite for a stage
+    that is never completed.
 
     Attributes:
-        first: The loss falls below the middle of H(Y) and H(Y | current token).
-        second: The loss falls below half of H(Y | current token): attention selects the previous token.
+        first: The step at which the loss falls below the middle of two entropies: of the target, H(Y), and of the
+            target given the current token, H(Y | current token).
+        second: The step at which the loss falls below half of H(Y | current token): attention then selects the previous
+            token.
     """
 
     first: Sequence[float]
@@ -70,7 +73,9 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares when the trainings of a finished sweep end each stage with the predictions, and draws them."""
+    """Compares when the trainings of a finished sweep complete each stage of learning with the predictions, and draws
+    them.
+    """
     stages = stages_of(sweep)
     return Comparison(
         title="gpt-stages: when does the attention of a GPT begin to select?",
@@ -88,7 +93,7 @@ def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
-    """Returns at which steps the trainings of each configuration end each stage."""
+    """Returns at which steps the trainings of each configuration complete each stage of learning."""
     ends_by_cell: dict[Cell, list[tuple[float, float]]] = {}
     for *cell, constant, current, steps, losses in queried(sweep, _CURVES):
         step, loss = np.asarray(steps, np.float64), np.asarray(losses, np.float64)
@@ -98,7 +103,7 @@ def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
 
 
 def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: float) -> float:
-    """Returns the step, interpolated, at which a curve first falls below a level; infinite if it does not."""
+    """Returns the step, interpolated, at which a loss curve first falls below a level; infinite if it never does."""
     below = np.flatnonzero(losses < level)
     if below.size == 0:
         return float("inf")
@@ -110,7 +115,9 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares the stages of models with untied embeddings. Tied models sometimes end a stage too late for a mean."""
+    """Compares with the predictions when models with untied embeddings complete each stage. Models with tied embeddings
+    are left out: some complete a stage so late that a mean says little.
+    """
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
         claim: Claim = {"published": "1 within 10%", "agrees_within": (0.9, 1.1)} if high <= _SMALL else {}
@@ -128,7 +135,9 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """Returns the steps at which untied models with the given parameter values end a stage, if they do."""
+    """Returns the steps at which models with untied embeddings and the given parameter values complete a stage. Left
+    out are those that do not.
+    """
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
     all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
     return [max(steps, 1.0) for steps in all_steps if steps < float("inf")]
@@ -168,22 +177,22 @@ def _figure(stages: Mapping[Cell, Stages]) -> Figure:
 FIRST_SEED, N_SEEDS = 1000, 32
 N_STEPS = 600
 WRITING = ("attention.out", "ffn.second")
-"""The two layers of a block that write to the residual stream."""
+"""The two layers of a block that add to the residual stream."""
 EMBEDDINGS = ("token", "position")
 
 Factors = Mapping[str, float]
-"""Factors by a part of the parameter's name; other parameters have the factor 1."""
+"""Factors by a part of the weight's name; other weights have the factor 1."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a variant of the sweep changes: parameters, or factors of starting values or steps.
+    """What a variant of the sweep changes: parameters, or factors of starting values or of steps.
 
     Attributes:
         row: The name of the change in the table.
         values: Parameters of the training.
         start: Factors of the starting values.
-        steps: Factors of the steps by which parameters move; with 0 a parameter is left out of the model.
+        steps: Factors of the steps by which weights move; with factor 0 a weight is left out of the model.
     """
 
     row: str
@@ -222,10 +231,11 @@ CHANGES = (
 
 
 class ChangedGPT(GPTWorkload):
-    """GPTs whose starting values, or the steps of some parameters, are multiplied by factors.
+    """GPTs in which the starting values, or the steps, of some weights are multiplied by factors.
 
-    A parameter whose steps are f times as long is stored divided by f, and the model multiplies the stored value by f:
-    the start is the same function, and Adam's steps do not depend on the size of gradients.
+    A weight whose steps should be f times as long is stored divided by f, and the model multiplies the stored value by
+    f. The start is then the same function, and as Adam's steps do not depend on the size of gradients, the weight moves
+    by f times as much.
     """
 
     def __init__(self, change: Change) -> None:
@@ -251,7 +261,7 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """Converts stored parameters to those that the model uses, by multiplying them with the change's factors."""
+        """Converts stored weights to those that the model uses, by multiplying them with the variant's factors."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 

@@ -1,7 +1,9 @@
-"""The parametrization of attention: the same functions of system P trained as k^t q (merged) or as k and q (factored).
+"""System P (attention sees positions only), trained with one matrix k^t q (merged) or with k and q (factored): the same
+functions, but other paths of training.
 
-It measures the laws of escape times and of runaways for small starts: docs/notes/merged_or_factored.md. The loss is
-exact, the optimizer gradient descent. Axes: L training.
+The study measures for small starts when trainings leave the zero of the gradient (escape), and how many end as
+runaways, whose weights grow without end: docs/notes/merged_or_factored.md. The loss is exact, the optimizer gradient
+descent. Axes: L training.
 """
 
 import math
@@ -39,12 +41,12 @@ WORKLOAD = CategoryPairs()
 N, M, LEARNING_RATE = 10, 20, 0.03
 LAMBDA_PLUS = fastest_rate(N, M)
 GROWTH_PLUS = math.log1p(LEARNING_RATE * LAMBDA_PLUS)
-"""The growth per step of the faster unstable mode of the zero: ln(1 + learning rate * lambda)."""
+"""The growth per step of the faster unstable mode of the gradient's zero: ln(1 + learning rate * lambda)."""
 LEFT_BELOW = 1.0 - AT_LEVEL
-"""The level below which a training has left the zero."""
+"""A training has left the gradient's zero when its loss, which is 1 there, is below this."""
 _PACK = 4096
 _WORTH_COMPILING = 256
-"""The least number of trainings for which compiling their step saves more time than it takes."""
+"""From this number of trainings on, compiling their step saves more time than it takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +56,10 @@ class Size:
     Attributes:
         n_draws: The number of independent sets of seeds; each gets its own rows.
         first_draw: The number of the first draw; other numbers stand for other trainings.
-        n_merged, n_factored: Seeds per draw and sigma, for the shares of runaways.
-        n_escape: Seeds per draw and sigma, for the escape times.
-        n_flow: Starts of the scale-free flow.
+        n_merged, n_factored: Seeds per draw and sigma, to measure the shares of runaways (trainings whose weights grow
+            without end).
+        n_escape: Seeds per draw and sigma, to measure the escape times (steps to leave the zero of the gradient).
+        n_flow: The number of starts of the scale-free flow, the descent in the limit of small starts.
         merged, factored: The values of sigma at which runaways are counted.
         merged_escape, factored_escape: The values of sigma at which escape times are measured.
     """
@@ -80,13 +83,14 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The measurements in the figure: how many trainings run down the valley at infinity, and when they leave the zero.
+    """The measurements in the figure: how many trainings run away down the valley at infinity (their weights grow
+    without end), and when trainings leave the zero of the gradient.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.
         escapes: By form: (sigma, quartiles of the steps to leave the zero) of each draw.
-        share: Returns the derived share of runaways at a sigma, merged.
-        growth: ln(1 + learning rate * lambda) of the faster mode, per step.
+        share: Returns the derived share of runaways at a sigma, for the merged form.
+        growth: The growth per step of the faster unstable mode of the zero, ln(1 + learning rate * lambda).
     """
 
     runaways: dict[str, list[tuple[float, int, int]]]
@@ -96,7 +100,9 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models, compares rates of runaways and escape times with two laws, and draws them."""
+    """Trains some 200,000 small models, compares how many run away (their weights grow without end) and when they leave
+    the gradient's zero with two laws, and draws them.
+    """
     rows: list[ComparedValue] = []
     with one_thread():
         law = RunawayLaw.of(N, M, LEARNING_RATE)
@@ -134,8 +140,8 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains one form from each seed. Returns outcomes, and the steps of leaving the gradient's zero, (n_trainings,)
-    each.
+    """Trains one form (merged or factored) from each seed. Returns the outcomes, and the steps at which trainings leave
+    the gradient's zero, (n_trainings,) each.
     """
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
@@ -170,9 +176,10 @@ def _merged_runaways(
 
 
 def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the amplitudes (n_trainings,) of the faster and of the slower unstable mode in the starts of these seeds.
+    """Returns the amplitudes (n_trainings,) that the starts of the given seeds have along the faster and the slower
+    unstable mode of the gradient's zero.
 
-    They are at `init_sigma` 1; starts are proportional to `init_sigma`.
+    The amplitudes are those at `init_sigma` 1; starts are proportional to `init_sigma`.
     """
     parameters = defaults(WORKLOAD, n_categories=law.n_categories, n_positions=law.n_positions, init_sigma=1.0)
     lanes = Lanes([Training(parameters, seed) for seed in seeds], torch.device("cpu"))
@@ -199,7 +206,8 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """Compares how fast the rate of runaways falls with sigma, in the factored form, with the derived slope.
+    """Compares with the derived slope how fast the share of runaways (trainings whose weights grow without end) falls
+    with sigma, in the factored form.
 
     There is no row if fewer than two sigmas have runaways.
     """
@@ -213,7 +221,9 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
-    """Returns the steps of the test for escape: all steps for merged weights, steps 1% apart for factored ones."""
+    """Returns the steps at which it is tested whether a training has left the gradient's zero: all steps for merged
+    weights, steps 1% apart for factored ones.
+    """
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
     last = 4 / (sigma * GROWTH_PLUS)
@@ -222,7 +232,9 @@ def _escape_probes(form: str, sigma: float) -> Sequence[int]:
 
 
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
-    """Compares the escape times with the derived ones. All values of sigma share the same seeds."""
+    """Compares the steps at which trainings leave the gradient's zero with the derived ones. All values of sigma share
+    the same seeds.
+    """
     is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)
     for sigma in sigmas:
@@ -246,7 +258,9 @@ def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: 
 
 
 def metric_figure(measured: Measured) -> Figure:
-    """Draws runaway rates and escape times against sigma, with the derived rate and slopes as lines."""
+    """Draws the rates of runaways (trainings whose weights grow without end) and the steps to leave the zero against
+    sigma, with the derived rate and slopes as lines.
+    """
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
     for form, runaways in measured.runaways.items():

@@ -1,5 +1,5 @@
-"""The laws of small starts of system P (docs/notes/merged_or_factored.md): which trainings run away, and how
-often, merged and factored.
+"""The laws of small starts of system P (docs/notes/merged_or_factored.md): which trainings run away (their weights grow
+without end), and how often, with k^t q trained as one matrix (merged) or as k and q (factored).
 
 **Which starts run away, merged**: derived, with no constant to fit.
 The zero has two unstable modes, a faster and a slower one. Weights that are multiples of the shift and of the mean, q
@@ -13,14 +13,14 @@ N(0, sigma^2), so the amplitudes are N(0, sigma^2) too and independent, and
 
 which is proportional to sigma^(r - 1) for sigma -> 0 and bends below that where it is no longer small.
 
-**How the share of runaways falls with sigma, factored**: the exponent, derived at the border between two fates.
-Near the zero, three factors descend along a form f of degree 3 in k, u and v: f = <T(v), k^t u>, T(v) = a U + b J, with
-a = tr v - tr vP and b = tr vP. Its flow is scale-free: a start of size sigma takes the path of a start of size 1 until
-it has grown by R ~ 1/sigma. Rays of this flow are its critical points on the sphere. On one of them alpha and beta have
-opposite signs: b = -2 a / M, where all singular values of T are equal, the mean direction being mirrored. Besides drift
-along the ray's family, it has one direction that leaves it, at a rate h times that at which the ray grows: on one side
-beta takes over and turns alpha, on the other beta dies out. Starts that are still there after growing by R fill a layer
-around that ray's basin border of width R^(1 - h), so that
+**How the share of runaways falls with sigma, factored**: the exponent, derived at the border between two fates. Near
+the zero, three factors descend along a form f of degree 3 in k, u and v: f = <T(v), k^t u>, T(v) = a U + b J, with a =
+tr v - tr vP and b = tr vP. Its flow is scale-free: a start of size sigma takes the path of a start of size 1 until it
+has grown by R ~ 1/sigma. Rays of this flow, starts that only grow, are the critical points of f on the sphere. On one
+of them alpha and beta have opposite signs: b = -2 a / M, where all singular values of T are equal, the mean direction
+being mirrored. Besides drift along the ray's family, it has one direction that leaves it, at a rate h times that at
+which the ray grows: on one side beta takes over and turns alpha, on the other beta dies out. Starts that are still
+there after growing by R fill a layer around that ray's basin border of width R^(1 - h), so that
 
     P(runaway) ~ sigma^(h - 1).
 
@@ -58,21 +58,26 @@ from attnsweep.reproduction.rows import value_row
 Floats = NDArray[np.float64]
 
 _TINY = 1e-3
-"""The slower mode's amplitude at the start of the descent: with 1e-8, C is the same within 1e-5."""
+"""The slower mode's amplitude at the start of the descents that find the law's constant C: with 1e-8, C is the same
+within 1e-5."""
 _STEPS_AT_LEARNING_RATE_1 = 60
-"""The steps, divided by the learning rate, that suffice to leave the zero and to fall to one side of the border."""
+"""The steps, divided by the learning rate, that suffice to leave the gradient's zero and to either solve the task or
+run away."""
 _ROUNDS, _CANDIDATES = 4, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """Predicts which small starts of system P run away, down the valley at infinity, under gradient descent.
+    """Predicts which small starts of system P run away under gradient descent: down the valley at infinity, along which
+    the weights grow without end.
 
     Attributes:
-        n_categories, n_positions: N, M.
-        growth: ln(1 + lr lambda) of the faster and of the slower mode, per step.
-        modes: The directions of the modes, (2, 4), in the coordinates of `coordinates`.
-        borders: C for amplitudes of equal and of opposite sign, with the modes' signs as in `modes`.
+        n_categories, n_positions: The sizes of the problem.
+        growth: The growth per step of the faster and of the slower unstable mode of the zero, ln(1 + learning rate *
+            lambda).
+        modes: The directions of the two unstable modes, (2, 4), in the coordinates of `coordinates`.
+        borders: The constant C of the law, for amplitudes of equal and of opposite sign, with the modes' signs as in
+            `modes`.
     """
 
     n_categories: int
@@ -94,11 +99,15 @@ class RunawayLaw:
 
     @property
     def exponent(self) -> float:
-        """The slope r - 1 of log P(runaway) against log sigma, for sigma -> 0."""
+        """The slope of log P(runaway) against log sigma, for sigma -> 0: the growth of the faster mode divided by that
+        of the slower one, minus 1.
+        """
         return self.growth[0] / self.growth[1] - 1
 
     def share(self, sigma: float) -> float:
-        """Returns the probability that a start with the given `init_sigma` runs away."""
+        """Returns the probability that a start with the given `init_sigma` runs away, so that its weights grow without
+        end.
+        """
         from scipy.special import erf
 
         z, width = np.linspace(0.0, 9.0, 2_001, retstep=True)
@@ -107,24 +116,30 @@ class RunawayLaw:
         return float(np.mean([density @ erf(border * reach) for border in self.borders]))
 
     def amplitudes(self, q_LMK: Tensor, v_LNN: Tensor) -> tuple[Floats, Floats]:
-        """Returns the amplitudes (n_starts,) of the faster and of the slower unstable mode in the weights."""
+        """Returns the amplitudes (n_starts,) of the faster and of the slower unstable mode (direction of growth near
+        the zero) in the weights.
+        """
         faster_L, slower_L = self.modes @ coordinates(q_LMK, v_LNN).T
         return faster_L, slower_L
 
     def forecast(self, faster_L: Floats, slower_L: Floats) -> NDArray[np.bool_]:
-        """Returns whether trainings that start with these amplitudes will run away, (n_starts,)."""
+        """Returns whether trainings with the given amplitudes at their start will run away (their weights grow without
+        end), (n_starts,).
+        """
         border_L = np.where(faster_L * slower_L > 0, *self.borders)
         return np.abs(faster_L) < border_L * np.abs(slower_L) ** (self.exponent + 1)
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns lambda_+ (docs/theory.md): descent leaves the gradient's zero at the rate learning_rate * lambda_+."""
+    """Returns the rate lambda_+ (docs/theory.md) of the fastest escape: descent leaves the gradient's zero at the rate
+    learning_rate * lambda_+.
+    """
     return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns four coordinates of the weights, (n_starts, 4): q along the shift and off it, v along I - P and along P,
-    normalized.
+    """Returns four coordinates of system P's weights, (n_starts, 4): the logits q at the previous position and at the
+    others, and the values v along I - P and along P, which averages over categories. All are normalized.
     """
     N, (M, K) = v_LNN.shape[1], q_LMK.shape[1:]
     on_L = q_LMK.diagonal(dim1=1, dim2=2).sum(1)
@@ -135,7 +150,8 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
 
 
 def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
-    """(4,) the rates of the modes of the zero, ascending, and (4, 4) the modes as rows, in the coordinates.
+    """Returns the rates of the four modes of the gradient's zero, ascending, (4,), and the modes as rows, (4, 4), in
+    the coordinates of `coordinates`.
 
     Gradient descent multiplies the amplitude of a mode by 1 + lr rate in each step. Positive rates are unstable.
     """
@@ -144,7 +160,7 @@ def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
 
 
 def _linear(N: int, M: int) -> Floats:
-    """Returns minus the Hessian at the zero of the gradient, in the four coordinates, (4, 4)."""
+    """Returns minus the Hessian at the zero of the gradient, in the four coordinates of `coordinates`, (4, 4)."""
     K = M - 1
     half = np.zeros((4, 4))
     half[0, 2:] = math.sqrt(K * (N - 1)), math.sqrt(K)
@@ -154,8 +170,8 @@ def _linear(N: int, M: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Gradient descent in the four coordinates, which equals that of `PositionsOnly.population_loss` on such
-    weights.
+    """Gradient descent of system P in the four coordinates of `coordinates`. It equals descent of
+    `PositionsOnly.population_loss` for weights that these coordinates describe.
     """
 
     N: int
@@ -163,7 +179,9 @@ class _Descent:
     learning_rate: float
 
     def runs_away(self, start_LF: Floats) -> NDArray[np.bool_]:
-        """Returns whether descent from these coordinates ends with alpha and beta of opposite signs, (n_starts,)."""
+        """Returns whether descent from the given coordinates runs away: the two coordinates of the values v end with
+        opposite signs, (n_starts,).
+        """
         end_LF = self.after(start_LF, round(_STEPS_AT_LEARNING_RATE_1 / self.learning_rate))
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
@@ -188,7 +206,9 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant C of the law: starts run away if |c_+| < C |c_-|^r, given the sign of c_- and c_+ > 0."""
+    """Returns the constant C of the law that starts run away if |c_+| < C |c_-|^r. Here c_+ and c_- are the amplitudes
+    of the faster and the slower mode, r is the ratio of their growths, c_+ is positive and c_- has the given sign.
+    """
     low, high = 1e-4, 1e4
     for _ in range(_ROUNDS):
         candidates = np.geomspace(low, high, _CANDIDATES)
@@ -200,12 +220,16 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns beta / alpha on that ray of the scale-free flow on which alpha and beta have opposite signs."""
+    """Returns the ratio of the two coordinates of the values v on the border between solving and running away, in the
+    limit of small starts. It is negative.
+    """
     return -2 * (n_categories - 1) / n_positions
 
 
 def factored_exponent(n_categories: int, n_positions: int) -> float:
-    """Returns h - 1, the slope of log P(runaway) against log sigma for sigma -> 0. Needs at least 3 positions."""
+    """Returns the slope of log P(runaway) against log sigma for sigma -> 0, with k and q as two matrices. There must be
+    at least 3 positions.
+    """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
     # The ray of solutions is scaled so that a = 1 and its factors grow at the rate 1.
@@ -233,14 +257,16 @@ def factored_exponent(n_categories: int, n_positions: int) -> float:
 
 FACTORS = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 _STEP = 0.05
-"""The largest relative change of a factor in one step."""
+"""The largest relative change of a weight matrix in one step of the scale-free flow."""
 _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of the fraction of starts with alpha beta < 0 once |v| has grown by each of `FACTORS`.
+    """Returns a table of how many starts have opposite signs in the two coordinates alpha and beta of the values v once
+    |v| has grown by each of `FACTORS`.
 
-    The last column is the share with beta / alpha below half its value on the border.
+    The last column is the share of starts with beta / alpha below half its value on the border between solving and
+    running away.
     """
     opposed = torch.zeros(2, len(FACTORS), dtype=torch.int64)
     for first in range(0, n_starts, _STARTS_AT_ONCE):
@@ -255,7 +281,9 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Counts at each factor the starts with alpha beta < 0, and those with strongly opposed signs, (2, factors)."""
+    """Counts, at each factor of growth, the starts whose two coordinates of the values v have opposite signs, and those
+    with strongly opposed ones, (2, factors).
+    """
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1
     shapes = ((M, M), (M, K), (N, N))
@@ -288,14 +316,16 @@ def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> T
 
 
 _LARGEST = 1e-2
-"""The largest sigma at which the law, which is of leading order in sigma, is judged; beyond it is only shown."""
+"""The largest sigma at which agreement with the law is judged, because the law is of leading order in sigma. Beyond it
+the values are only shown."""
 _PRIOR_ERRORS = 2.0
-"""Added to the number of seeds on which the law errs, as Agresti and Coull do, so that the error is never 0."""
+"""This is added to the number of seeds on which the law errs, as Agresti and Coull do, so that the estimated error is
+never 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """Which of L trainings ran away, and which of them the law expected to run away.
+    """Which of some trainings ran away (their weights grew without end), and which the law expected to run away.
 
     Attributes:
         sigma: The `init_sigma` of the trainings.
@@ -309,7 +339,9 @@ class Forecast:
 
 
 def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, float]:
-    """Returns the rate of runaways at one sigma, and its standard error, with the law's rate as a control variate."""
+    """Returns the rate of runaways at one sigma, and its standard error, with the law's expected rate as a control
+    variate.
+    """
     n = sum(draw.is_away.size for draw in draws)
     more = sum(int((draw.is_away & ~draw.expected).sum()) for draw in draws)
     fewer = sum(int((draw.expected & ~draw.is_away).sum()) for draw in draws)
@@ -317,7 +349,9 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares the law with rates of runaways and their slopes, and counts the seeds for which the law is wrong."""
+    """Compares with the law how many trainings run away and how this share falls with sigma, and counts the seeds for
+    which the law is wrong.
+    """
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}
     derived = {sigma: law.share(sigma) for sigma in sigmas}
@@ -345,9 +379,10 @@ def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedVal
 def fitted_slope(
     sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Returns the slope of log rate against log sigma and half its 95% interval, weighted by the rates' errors.
+    """Returns the slope of log rate against log sigma and half the width of its 95% interval, weighted by the rates'
+    errors.
 
-    The slope is for rates of which no law predicts the single trainings. Where the rate bends, local slopes differ.
+    The slope is for rates without a law that predicts each single training. Where the rate bends, local slopes differ.
     """
     share = counts / n
     weight = n * share / (1 - share)

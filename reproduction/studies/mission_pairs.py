@@ -43,7 +43,8 @@ DTYPES = ("float32", "float64")
 SCALES = ("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned")
 VARIANTS = ("solution_1", "solution_3")
 _N_FACTORS = 3
-"""The number of factors v, k and q: with the skip, the path out of the zero is their product."""
+"""The number of matrices v, k and q: with the skip connection, the way out of the gradient's zero is along their
+product."""
 _N_POSITIONS = 20
 """The number d in the attention scale: the logits of solutions 1 and 3 read positions."""
 _TYPICAL_EPS = 1e-4
@@ -59,7 +60,7 @@ from trainings where outcome != 'failed' group by trial order by trial
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of the sweep: for each quantity an array (n_trials,).
+    """The trials of the sweep `mission_pairs`: for each quantity an array (n_trials,).
 
     `loss` is the median over the trainings of a trial that end at the zero, or NaN.
     """
@@ -76,7 +77,9 @@ class Trials:
 
     @classmethod
     def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
-        """Reads the trials of a ledger; with `at_most`, only that many, in the order in which they were drawn."""
+        """Reads the trials of a ledger; with `at_most`, only the first that many, in the order in which they were
+        drawn.
+        """
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
         texts = (2, 3, 4)
@@ -95,7 +98,9 @@ class Trials:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Tests which parameters move the border between stuck and free in a finished sweep, and draws phase diagrams."""
+    """Tests which parameters move the border in init_sigma (where half of the trainings are stuck) in a finished sweep,
+    and draws phase diagrams.
+    """
     trials = Trials.read(sweep)
     parts, model = _model(trials)
     figures = [
@@ -124,9 +129,11 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns by which factors theory says that parameter values multiply the border in init_sigma, by name.
+    """Returns the factors by which, according to theory, values of other parameters multiply the border in init_sigma
+    (where half of the trainings are stuck), by the name of the value.
 
-    They follow if attention's gradient is of size scale sigma^2 and L-BFGS compares losses.
+    The factors follow if attention's gradient has the size (attention scale) * init_sigma^2 and L-BFGS stops by
+    comparing losses.
     """
     exponent = 1 / (2 * (_N_FACTORS - 1))
     visible = {dtype: max(UNIT_ROUNDOFF[dtype] * loss, TOLERANCE_CHANGE) for dtype in DTYPES}
@@ -137,27 +144,33 @@ def derived_factors(loss: float) -> Mapping[str, float]:
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """Returns each trial's sigma, corrected for its attention scale by the derived factor, (n_trials,)."""
+    """Returns each trial's init_sigma, (n_trials,), converted by theory to the value with the same effect at attention
+    scale 1.
+    """
     factors = derived_factors(float(np.nanmedian(trials.loss)))
     return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """Returns each trial's sigma, corrected by all derived factors, (n_trials,), so that all trials share one
-    border.
+    """Returns each trial's init_sigma, (n_trials,), converted by theory to the value with the same effect in float64 at
+    attention scale 1, so that all trials share one border between stuck and free.
     """
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """Returns a row with the border of all trials together, after the correction by derived factors (`moved`)."""
+    """Returns a row with the init_sigma at which half of all trainings are stuck, after the trials' values are
+    converted to float64 and attention scale 1 (`moved`).
+    """
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Returns the parameters as columns (n_trials, terms) by name, and the border model; `None` for too few trials."""
+    """Returns the parameters as columns (n_trials, terms) by name, and the fitted model of where half of the trainings
+    are stuck; `None` for too few trials.
+    """
     columns = {
         "dtype": [trials.dtype == "float32"],
         "layer_norm_eps": [np.log10(trials.eps / _TYPICAL_EPS)],
@@ -189,7 +202,9 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields a row with the border for each combination of two parameter values, estimated without regression."""
+    """Yields for each combination of two parameter values a row with the init_sigma at which half of the trainings are
+    stuck, estimated without regression.
+    """
     for names, column in ((DTYPES, trials.dtype), (VARIANTS, trials.variant)):
         for first, scale in itertools.product(names, SCALES):
             inside = trials.where((column == first) & (trials.scale == scale))
@@ -214,7 +229,9 @@ def _by_sigma(trials: Trials) -> list[list[str]]:
 
 
 def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
-    """Tests for each pair of parameters whether they interact in their effect on the border."""
+    """Tests for each pair of parameters whether they interact in how they move the border in init_sigma, where half of
+    the trainings are stuck.
+    """
     main = np.column_stack(list(parts.values()))
     pairs = list(itertools.combinations(parts, 2))
     p_values: list[float | None] = []
@@ -246,15 +263,19 @@ def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
 
 
 N_TRIALS = 64
-"""The number of trials of each sampler; the random trials are the first of `mission_pairs`."""
+"""The number of trials of each sampler; those of the random sampler are the first of `mission_pairs`."""
 _N_LAST = 16
-"""The number of last trials, which show what the samplers have learned: TPE draws its first 52 here at random."""
+"""The number of last trials, which show what the samplers have learned: in these sweeps TPE draws its first 52 at
+random."""
 _NEAR = 2.0
-"""The largest factor between a trial's sigma and the border at which it counts as near."""
+"""A trial counts as near the border if its init_sigma differs by at most this factor from the value at which half of
+the trainings are stuck."""
 
 
 def reproduce_samplers(directory: Path, console: Console) -> Comparison:
-    """Trains full models in 64 trials x 4 seeds that each of three samplers chooses."""
+    """Trains full models (attention, LayerNorm and a feed-forward part) in 64 trials x 4 seeds for each of three
+    samplers, which choose the trials.
+    """
     drawn = load_sweep("mission_pairs").but(trials=N_TRIALS)
     sweeps = [swept("mission_pairs", directory, console, "auto", changed=drawn)]
     sweeps += [swept(f"mission_pairs_{sampler}", directory, console, "auto") for sampler in ("tpe", "boundary")]
@@ -270,7 +291,7 @@ def reproduce_samplers(directory: Path, console: Console) -> Comparison:
 
 
 def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how the first trials of a finished sweep over the space of `mission_pairs` ended."""
+    """Reports how the first 64 trials of a finished sweep over the search space of `mission_pairs` ended."""
     del directory
     sampler = sweep.spec.sampler
     rows = [replace(row, name=f"{sampler}: {row.name}") for row in rows_of(Trials.read(sweep, N_TRIALS))]
@@ -278,7 +299,7 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows with the results of all trials, and separately of those that were drawn last."""
+    """Returns rows that say how all trials ended, and how those ended that were drawn last."""
     border = one_border(trials)
     counts = {
         "no training ends at the zero": trials.n_zero == 0,
@@ -306,12 +327,16 @@ _COLOURS = ("#D55E00", "#0072B2", "#000000")
 
 
 def reproduce_promoted(directory: Path, console: Console) -> Comparison:
-    """Trains 256 trials x 4 seeds of full models, and repeats in float64 those that are stuck in float32."""
+    """Trains full models (attention, LayerNorm and a feed-forward part) in 256 trials x 4 seeds, and repeats in float64
+    the trainings that are stuck in float32.
+    """
     return compare_promoted(swept("mission_pairs", directory, console), directory, console)
 
 
 def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Repeats in float64 each training of a sweep that is stuck in float32, and compares the borders in init_sigma."""
+    """Repeats in float64 each training of a sweep that is stuck in float32, and compares the init_sigma at which half
+    of the trainings are stuck.
+    """
     rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
     console.print(f"promoting {len(rows)} stuck trainings of float32")
     with one_thread():
@@ -333,7 +358,7 @@ def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -
 
 
 def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
-    """Returns which of the trainings are stuck in float64 too, (len(rows),)."""
+    """Returns which of the trainings that are stuck in float32 are stuck in float64 too, (len(rows),)."""
     stays = np.zeros(len(rows), dtype=bool)
     keys = [parameters_of(row).static_key() for row in rows]
     for key in dict.fromkeys(keys):
@@ -346,14 +371,18 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
 
 
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
-    """Reports the rate of stuck trainings that float64 frees; trainings of one trial count as dependent."""
+    """Reports which share of the trainings stuck in float32 float64 frees. The interval allows for trainings of one
+    trial that end alike.
+    """
     _, place = np.unique([row["trial"] for row in rows], return_inverse=True)
     rate = share_of(np.bincount(place), np.bincount(place, weights=~stays))
     return rate_row("stuck trainings of float32 that rounding alone holds", rate)
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials behind each curve. `n_zero` counts a trial's trainings that end at the gradient's zero."""
+    """Returns the trials behind each curve of the figure. `n_zero` counts a trial's trainings that end at the
+    gradient's zero.
+    """
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
     number = np.unique(trainings["trial"].to_numpy())
@@ -370,7 +399,9 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 
 def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
-    """Returns the numbers of the logarithmic bins of sigma, and for each curve the rate of zeros in each bin."""
+    """Returns the numbers of the logarithmic bins of init_sigma, and for each curve the rate in each bin of trainings
+    that end at the gradient's zero.
+    """
     places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
     every = np.concatenate(list(places.values()))
     indices = range(int(every.min()), int(every.max()) + 1)
@@ -388,7 +419,9 @@ def _by_moved_sigma(indices: range, rates: Mapping[str, list[Rate]]) -> list[lis
 
 
 def _figure(indices: range, rates: Mapping[str, list[Rate]], borders: Sequence[ComparedValue]) -> Figure:
-    """Draws how often trainings end at the gradient's zero by `init_sigma`, with the borders and their intervals."""
+    """Draws how often trainings end at the gradient's zero by `init_sigma`, with the values at which half of them do
+    and their intervals.
+    """
     figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
     panel = figure.subplots()
     for shift, ((name, of_curve), at) in enumerate(zip(rates.items(), borders, strict=False)):

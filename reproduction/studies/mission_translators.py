@@ -1,5 +1,5 @@
-"""docs/mission.md for translators: which parameters their loss and the roles of their heads depend on
-(`mission_random`).
+"""docs/mission.md for translators: on which parameters their loss and the roles of their heads depend (sweep
+`mission_random`).
 
 Axes: T trial.
 """
@@ -26,17 +26,18 @@ from attnsweep.reproduction.studies.borders import pair_table, products
 Floats = NDArray[np.float64]
 
 ROLES = (("rare_token", 0), ("positional", 0), ("positional", 1), ("syntactic", 0), ("syntactic", 1))
-"""The roles that emerge in some translator of this sweep, with the layer: 0 the encoder's, 1 the decoder's."""
+"""The head roles that emerge in some translator of this sweep, each with its layer: 0 is the encoder's self-attention,
+1 the decoder's."""
 LAYERS = ("encoder", "decoder")
 _CENTRE = 0.03
-"""The sigma at which the powers of log sigma are centred, which the tests of interactions depend on."""
+"""The init_sigma at which the powers of log init_sigma are centred; the tests of interactions depend on this choice."""
 _BINS_PER_DECADE = 2
 _LEVELS: Mapping[str, tuple[str, ...]] = {
     "attention_scale": ("one", "inv_sqrt_d", "log_n_inv_sqrt_d"),
     "window": ("all", "0", "1", "2", "4"),
     "num_pos": ("0", "1", "2", "4"),
 }
-"""The values of the categorical parameters; the first is the reference."""
+"""The values of the categorical parameters. The first value of each is the one that others are compared with."""
 _TRIALS = """
 select any_value(param_init_sigma), any_value(param_layer_norm_eps), any_value(param_attention_scale),
     coalesce(any_value(param_window)::varchar, 'all'), any_value(param_num_pos)::varchar,
@@ -102,12 +103,13 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
 
 
 def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
-    """Compares epsilon's effect where init_sigma is below sqrt(epsilon), where theory expects it, with that elsewhere.
+    """Tests whether epsilon matters where init_sigma is below sqrt(epsilon), as theory expects, and whether it matters
+    elsewhere.
 
     Args:
         parts: The parameters.
         below: How many decades init_sigma lies below the root of epsilon, (n_trials,); 0 above it.
-        log_excess: The log excess of each trial, (n_trials,).
+        log_excess: The logarithm of each trial's loss above the achievable one, (n_trials,).
     """
     others = [columns for name, columns in parts.items() if name != "layer_norm_eps"]
     fitted = _fitted(np.column_stack([below, parts["layer_norm_eps"], *others]), log_excess)
@@ -116,7 +118,9 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns a row with the factor that a term multiplies the loss by: the exponential of its coefficient."""
+    """Returns a row with the factor by which a parameter's term multiplies the loss above the achievable one: the
+    exponential of its coefficient.
+    """
     low, high = fitted.conf_int()[1 + term]
     ours, low, high = (float(np.exp(exponent)) for exponent in (fitted.params[1 + term], low, high))
     return ComparedValue(name=name, published=None, ours=ours, low=low, high=high)
@@ -131,7 +135,9 @@ def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
 
 
 def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
-    """Tests the interaction of each pair of parameters. Of init_sigma only the linear and square terms enter."""
+    """Tests for each pair of parameters whether they interact in their effect on the loss. Of init_sigma only the
+    linear and square terms enter.
+    """
     main = np.column_stack(list(parts.values()))
     slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
     pairs = [pair for pair in itertools.combinations(parts, 2) if pair != ("window", "num_pos")]
@@ -163,7 +169,9 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports how many times faster a role emerges with more rare-token columns, at equal windows."""
+    """Reports how many times faster a head role emerges with more rare-token columns (columns of attention that every
+    query may see), at equal windows.
+    """
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:
         if hazard.name == "num_pos" and hazard.ratio is not None and hazard.label != hazard.reference:
@@ -172,8 +180,8 @@ def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
 
 
 def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
-    """Returns a table of how often each role has emerged: a line for each value of the parameter, a column for each
-    role.
+    """Returns a table of how often each head role has emerged: a line for each value of the parameter, a column for
+    each role.
     """
     [first, *_] = onsets.values()
     lines = [[first.by, "trainings", *onsets]]

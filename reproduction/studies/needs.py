@@ -1,4 +1,6 @@
-"""Study of docs/interventions.md: how much sooner or later trainings reach a goal with an intervention than without."""
+"""Study of docs/interventions.md: how much sooner or later trainings reach a goal with an intervention than
+without it.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,7 +24,8 @@ MARKOV = ("unigram", "bigram", "previous_token, layer 0", "induction, layer 1", 
 
 
 def compare(title: str, shown: Sequence[str], sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads the hazard ratios of a finished sweep over `intervention`.
+    """Compares how fast trainings of a finished sweep over `intervention` reach goals (hazard ratios) with what they do
+    without an intervention.
 
     Args:
         title: The subject, the title of the table.

@@ -1,4 +1,5 @@
-"""The figures and numbers of docs/zeros.md on system P: the zero, the mean plateau, the valley, softmax saturation.
+"""The figures and numbers of docs/zeros.md on system P: the zero of the gradient, the plateau at the mean predictor,
+the valley at infinity (a descent along which the weights grow without end), and saturated softmax.
 
 System P is the variant `positions_only`. Its trainings run in this process: there is no sweep.
 Axes: L training, P probe.
@@ -27,14 +28,15 @@ WORKLOAD = CategoryPairs()
 N, M = 10, 20
 """The numbers of categories and of positions, unless stated otherwise."""
 INFIMUM = (1 - 1 / N) / M
-"""The level that descent along the valley approaches and never reaches."""
+"""The loss that descent along the valley at infinity (where weights grow without end) approaches and never reaches."""
 SIGMAS, LEARNING_RATES = (1e-3, 1e-2, 1e-1), (0.003, 0.01, 0.03)
-"""The values of init_sigma and of the learning rate at which runaways are counted."""
+"""The values of init_sigma and of the learning rate at which runaways (trainings whose weights grow without end) are
+counted."""
 Ended = Trained[CategoryPairsParameters]
 NEARLY_ALL = (0.8, 1.0)
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 _PASSING_SIGMA = 1e-3
-"""The standard deviation of initializations that start near the zero."""
+"""The standard deviation of initializations that start near the zero of the gradient."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,8 +44,10 @@ class Size:
     """How many seeds and steps the study of system P uses.
 
     Attributes:
-        n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.
-        valley_time: Learning rate times number of steps of the trainings in which runaways are counted.
+        n_passing, n_valley, n_softmax: The numbers of seeds for the plateaus, for the valley at infinity, and for
+            softmax.
+        valley_time: Learning rate times number of steps of the trainings among which runaways (whose weights grow
+            without end) are counted.
         passing_steps, valley_steps, softmax_steps: Steps of the trainings in the three figures.
         first_seed: The first of the seeds.
     """
@@ -62,7 +66,9 @@ FULL_SIZE = Size()
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some thousand small models of system P, and draws three figures: plateaus, valley and softmax."""
+    """Trains some thousand small models of system P, and draws three figures: plateaus, the valley at infinity (a
+    descent along which the weights grow without end), and softmax.
+    """
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():
@@ -140,13 +146,17 @@ def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[Co
 
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that descend the valley at infinity, and tests what resetting their weights changes."""
+    """Trains models that descend the valley at infinity, where the weights grow without end, and tests what resetting
+    their weights changes.
+    """
     figure, followed = _followed(size)
     return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *followed]
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Returns rows on trainings that descend far down the valley at infinity, without drawing a figure."""
+    """Returns the rows on the valley at infinity, a descent along which the weights grow without end, from trainings
+    far down in it. Draws no figure.
+    """
     return _followed(size)[1]
 
 
@@ -160,7 +170,9 @@ def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
-    """Returns a row with the rate of trainings that run away to infinity, for one init_sigma and one learning rate."""
+    """Returns a row with the rate of trainings whose weights grow without end (runaways), for one init_sigma and one
+    learning rate.
+    """
     n_steps = round(size.valley_time / learning_rate)
     values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
     ended = _train(size.n_valley, size.first_seed, **values)
@@ -203,8 +215,8 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
     """Measures how slowly the loss falls with softmax, which cannot solve the task with finite logits.
 
-    The tail falls like 1/t, because both the level and the growth rate of the logit are of second order in the
-    attention that is still missing.
+    After t steps the loss is about proportional to 1/t, because the loss and the growth rate of the logit are both of
+    second order in the attention that is still missing.
     """
     ended = _train(
         size.n_softmax,

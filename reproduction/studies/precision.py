@@ -1,6 +1,5 @@
-"""The init_sigma below which trainings end at the zero (docs/notes/precision.md): by floating-point type, from the
-sweep `precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
-ledger.
+"""The init_sigma below which trainings end at the zero of the gradient (docs/notes/precision.md): by floating-point
+type, from the sweep `precision_border`; and of the full models, with k^t q trained as one matrix or as k and q.
 """
 
 import math
@@ -32,15 +31,17 @@ _ENDS = """
 select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified from trainings
 """
 _WITHIN = 2.0
-"""The largest factor between the derived and the measured border at which they agree."""
+"""The derived and the measured border agree if they differ by at most this factor."""
 
 
 def derived_border(dtype: str, form: str) -> float:
-    """Returns the init_sigma below which L-BFGS stops at the start: |gradient|^2 = max(u L, tolerance), L = M - 1.
+    """Returns the init_sigma below which L-BFGS is expected to stop at the start, as its test of progress sees no
+    change of the loss.
 
-    At a start of size sigma, E |gradient|^2 is c sigma^2 for two factors and 3 M c sigma^4 / 2 for three (k and q of M
-    rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: see
-    docs/notes/precision.md, the border by precision.
+    L-BFGS stops where |gradient|^2 = max(u L, tolerance), with the unit roundoff u of the floating-point type and the
+    loss L at the start, M - 1 for M positions. At a start of size sigma, the expected |gradient|^2 is c sigma^2 if two
+    matrices are trained, k^t q and v, and 3 M c sigma^4 / 2 if three are (k and q of M rows, and v). Half of c comes
+    from v, the other half from the merged k^t q: see docs/notes/precision.md, the border by precision.
     """
     K = M - 1
     half = (2 / N) ** 2 * K * (N + M - 1)
@@ -49,12 +50,14 @@ def derived_border(dtype: str, form: str) -> float:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 2,304 small models, most of them near the border between stuck and free."""
+    """Trains 2,304 small models, most of them near the init_sigma at which half of the trainings are stuck."""
     return compare(swept("precision_border", directory, console), console)
 
 
 def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Comparison:
-    """Compares the borders between stuck and free with derived ones: of L-BFGS, and of gradient descent in bfloat16."""
+    """Compares with derived values the init_sigma at which half of the trainings are stuck: with L-BFGS, and with
+    gradient descent in bfloat16.
+    """
     console.print("gradient descent in bfloat16")
     return Comparison(
         title="Below which initialization does rounding hold a training at the zero?",
@@ -69,7 +72,9 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
 
 
 def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares L-BFGS's borders (stuck or free) with derived ones, and counts stuck trainings that float64 frees."""
+    """Compares with derived values the init_sigma at which half of the trainings with L-BFGS are stuck, and counts the
+    stuck trainings that float64 frees.
+    """
     ends = queried(sweep, _ENDS)
     rows: list[ComparedValue] = []
     for form, n_factors in _FORMS.items():
@@ -86,7 +91,10 @@ def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
-    """Compares the border (stuck or free) of gradient descent in bfloat16, factored, after eight escape times."""
+    """Compares with the derived value the init_sigma at which half of the trainings by gradient descent in bfloat16 are
+    stuck. Keys and queries are two matrices; the trainings last eight times the derived time to leave the gradient's
+    zero.
+    """
     n, m = 5, 6
     growth = LEARNING_RATE * fastest_rate(n, m)
     values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
@@ -131,7 +139,9 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Trains solutions 1 and 3 from ever smaller starts, with k and q as two matrices or k^t q as one."""
+    """Trains the models of solutions 1 and 3 (attention by positions) from ever smaller starts, with k and q as two
+    matrices or k^t q as one.
+    """
     del directory
     n_seeds = len(seeds)
     rows = []

@@ -1,6 +1,6 @@
 """docs/translation.md: the roles of heads (sweep `head_roles`); restricted attention (`attention_structure`); whether
-translators that are larger, train longer or have dropout get positional heads (`positional_heads`), and whether the
-labels would find a planted one.
+translators that are larger, train longer or have dropout get positional heads (`positional_heads`); and whether the
+labels would find a positional head that is made on purpose.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -46,7 +46,7 @@ from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.vocabulary import ROLES
 
 _FEWEST = 10
-"""The least number of trainings with a role for which its rate is split by parameter."""
+"""The rate of a role is split by parameter only if at least this number of trainings has the role."""
 
 
 def compare_heads(sweep: SweepDirectory, directory: Path) -> Comparison:
@@ -105,15 +105,17 @@ def _emergence_figure(emergences: Sequence[RoleEmergence]) -> Figure:
 
 
 _COLUMN_COLOURS = {0: "#000000", 1: "#0072B2", 2: "#D55E00", 4: "#009E73"}
-"""The colour by number of rare-token columns, from Okabe & Ito 2008."""
+"""The colour by number of rare-token columns (keys that every query may see), from Okabe & Ito 2008."""
 _LOSSES = "select param_window, param_num_pos, eval_loss from trainings order by training_id"
 
 Losses = Mapping[tuple[int, int], Sequence[float]]
-"""Held-out losses by window and number of rare-token columns."""
+"""Held-out losses by attention window and number of rare-token columns (keys that every query may see)."""
 
 
 def compare_structure(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares structured attention with full attention by the losses of a finished sweep, and draws them."""
+    """Compares translators of restricted attention with those of full attention by the losses of a finished sweep, and
+    draws them.
+    """
     losses: dict[tuple[int, int], list[float]] = {}
     full: list[float] = []
     for window, num_pos, loss in queried(sweep, _LOSSES):
@@ -176,7 +178,9 @@ from nearest join trainings using (training_id) group by all order by all
 
 
 def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how many heads are positional for each setting, in a finished sweep or a part of one."""
+    """Reports how many heads of translators are positional for each setting, in a finished sweep or in the finished
+    part of one.
+    """
     del directory
     rows: list[ComparedValue] = []
     for width, n_heads, n_epochs, rate, dropout, n, k, nearest, layer in queried(sweep, _BY_SETTING):
@@ -194,18 +198,19 @@ def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 PLANTED = {"encoder_self": (-1, 0, 1), "decoder_self": (-1, 0)}
-"""The offsets at which attention is planted, by layer; the decoder sees nothing after its own position."""
+"""The offsets to which attention is moved, by layer; the decoder sees nothing after its own position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How many translators the study of planted attention trains, and with which settings.
+    """How many translators are trained for the study that moves their attention to one offset (planted attention), and
+    with which settings.
 
     Attributes:
         n_trainings: The number of translators, which have the workload's default parameters.
         first_seed: The first of their seeds.
         n_epochs: Passes over the 5,000 sentences.
-        masses: The shares of attention that are moved to the offset.
+        masses: The shares of each query's attention that are moved to the offset.
         n_sentences: Held-out sentences on which heads are judged.
     """
 
@@ -220,7 +225,9 @@ FULL_SIZE = Size()
 
 
 def reproduce_power(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Plants attention at one offset in trained translators, and counts the heads that get the label positional."""
+    """Tests whether labels find positional heads: moves attention of trained translators to one offset, and counts the
+    heads that are then labelled positional.
+    """
     del directory
     console.print(f"training {size.n_trainings} translators")
     with one_thread():
@@ -267,8 +274,8 @@ def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """Returns the role that each head (n_trainings, n_heads) of a layer gets after attention at one offset is planted
-    in it.
+    """Returns the role of each head (n_trainings, n_heads) of a layer after a share of its attention is moved to one
+    offset.
     """
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)
@@ -279,7 +286,7 @@ def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[
 
 
 def planted(attention_LHBQK: Tensor, sentences: Sentences, offset: int, mass: float) -> Tensor:
-    """Moves a share of each query's attention to the key at one offset, if the query may see that key."""
+    """Moves a share of each query's attention to the key at one offset from it, if the query may see that key."""
     Q, K = attention_LHBQK.shape[-2:]
     at_offset_QK = torch.arange(K) - torch.arange(Q).unsqueeze(1) == offset
     aim_BQK = (at_offset_QK & sentences.allowed()).to(attention_LHBQK.dtype)
