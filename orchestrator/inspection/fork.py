@@ -230,7 +230,7 @@ class Committors(Answer, Record):
             parameters).
         size: The size of a kick; `None` without a kick.
         n: The number of continuations of each training from each step.
-        decided: The share of the outcome that is decided, by step.
+        decided: By step, the share of the outcome that the states at this step decide.
         committors: One for each step and training.
         differences: How trainings that are continued with their own draws end otherwise than recorded.
     """

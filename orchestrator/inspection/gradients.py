@@ -44,7 +44,7 @@ class GradientReport(Record):
 
     Attributes:
         subject: The workload and its parameters, or the sweep.
-        findings: One per row.
+        findings: The results, one for each printed row.
         seconds: The time spent, by activity.
     """
 

@@ -51,7 +51,7 @@ class Head:
 
     Attributes:
         layer, head: The numbers of the layer and of the head, as in the ledger.
-        role: The role at the last probe; `None` if heads were not scored.
+        role: The role at the last probe (step of measurement); `None` if heads were not scored.
         scores: The scores at the last probe, by name, without those that the layer does not have.
         structure: The nearest structure; `None` if the map is not a square matrix of shares.
         weights_QK: The map.

@@ -1,9 +1,10 @@
 """Finds the step at which a training's fate is sealed: continued from there, the training ends as it did with a chance
 of at least 0.9. The step is found by bisection over the training's probes, the steps at which it was measured.
 
-At each probe continuations are trained, 24 at a time, until an anytime-valid interval of the committor lies on one
-side of 0.9. The interval's error rate is shared among the probes that a bisection can visit, so all verdicts together
-are right with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may cross it several times.
+At each probe continuations are trained, 24 at a time, until an anytime-valid interval of the committor (the chance of
+the outcome) lies on one side of 0.9. The interval's error rate is shared among the probes that a bisection can visit,
+so all verdicts together are right with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may
+cross it several times.
 """
 
 import math
@@ -172,7 +173,7 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
     (nearly certain) and one at which it is.
 
     Args:
-        steps: The probes before the training's end; the end is sealed by definition.
+        steps: The probes before the training's end; at the end the fate is sealed by definition.
         look: Trains continuations from a step.
 
     Returns:

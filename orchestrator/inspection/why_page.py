@@ -31,7 +31,8 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 
 
 def page_of(analysis: Why) -> WhyPage:
-    """Lays out the analysis of one training: facts, the table of gradient words, notes, attention maps, loss curve."""
+    """Lays out the analysis of one training: facts, the table of gradient terms ("words"), notes, attention maps, loss
+    curve."""
     words = analysis.words
     other = [f"{analysis.difference}; this page is about that ending"] if analysis.difference else []
     facts = [("another ending", text) for text in other]

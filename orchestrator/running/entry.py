@@ -72,8 +72,8 @@ def going_on(
 
 
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """Returns the recorded sweep unchanged if it is finished, for a run that only summarizes it; raises an error
-    otherwise."""
+    """For a run that only summarizes a finished sweep: returns the recorded sweep unchanged; raises an error if the
+    sweep is not finished."""
     if not directory.finished:
         raise UserError(
             str(directory.place),

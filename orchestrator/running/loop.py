@@ -85,7 +85,7 @@ class Found:
     n_from_checkpoint: int
 
     def in_words(self) -> str:
-        """Describes what was found, in one line; empty if nothing was found."""
+        """Describes in one line what earlier runs have left; empty if they have left nothing."""
         if not (self.n_kept or self.n_told or self.n_queued):
             return ""
         of_them = f", {self.n_from_checkpoint} of them from a checkpoint" if self.n_from_checkpoint else ""
@@ -155,7 +155,7 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep's directory record, including all environments that have trained so far."""
+        """The record in the sweep's directory, including all environments that have trained so far."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:

@@ -43,7 +43,7 @@ class _OpenSweep:
 
     Attributes:
         recorded: The sweep as recorded.
-        directory: The sweep as this run continues it; `record` makes the record agree with it.
+        directory: The sweep as this run continues it; the method `record` stores it.
         rows: The rows of earlier runs in `trainings`, with the columns that the loop and the display need.
     """
 

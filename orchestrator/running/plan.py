@@ -111,7 +111,7 @@ class PackSizer:
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
-        """Records that a pack of this size did not fit into memory. No later pack is that large."""
+        """Records that a pack of this size did not fit into memory. All later packs are smaller."""
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
@@ -361,7 +361,7 @@ class SweepPlan:
         return []
 
     def _split(self, order: PackOrder) -> Forget:
-        """Queues the two halves of a pack, which both begin from their start."""
+        """Queues the two halves of a pack as new packs, which begin before the first step."""
         self._losses.pop(order.pack, None)
         half = len(order.tasks) // 2
         self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))

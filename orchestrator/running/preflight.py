@@ -1,4 +1,5 @@
-"""Checks of a sweep before its first training, on a random sample of its trainings: errors, and warnings."""
+"""Checks a sweep before its first training, on a random sample of its trainings: raises errors, and returns
+warnings."""
 
 import time
 from collections.abc import Sequence

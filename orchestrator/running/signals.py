@@ -16,8 +16,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A context in which SIGTERM raises KeyboardInterrupt, even while Ray starts, because `training.cluster` restores
-    the handler that Ray replaces.
+    """A context in which SIGTERM raises KeyboardInterrupt. This also holds while Ray starts: Ray replaces the signal's
+    handler, but `training.cluster` restores it.
 
     After a Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow
     and interrupted imports raise errors of their own instead.

@@ -220,7 +220,8 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner about a trial after its report at this step, and records the decision."""
+        """Asks the pruner about a trial whose value at this step has been reported, and records the pruner's
+        decision."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._backend.set_trial_user_attr(self._id_in_storage(trial), _PRUNED, step)

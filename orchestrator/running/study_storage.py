@@ -74,8 +74,8 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Adds a piece (an object) with a first line of this writer, and returns all lines of the journal. Only before
-        this call could an earlier writer still add pieces."""
+        """Adds a piece (an object) with a first line of this writer, and returns all lines of the journal. From then on
+        an earlier writer cannot add any piece."""
         # The entry identifies this writer. Optuna ignores the entry, because it is about a study that does not exist.
         entry = {
             "op_code": Operation.SET_STUDY_SYSTEM_ATTR,

@@ -1,4 +1,5 @@
-"""Runs `attnsweep verify`: trains a claim's groups, batch by batch, until the evidence decides or the budget is spent.
+"""Runs `attnsweep verify`: trains the groups of trainings that a claim compares, batch by batch, until the evidence
+decides or the budget is spent.
 
 The trainings of a claim are one ordinary sweep, with a trial for each group of trainings that the claim compares. Each
 batch is one run of the sweep, and each further batch adds replicates. Therefore the sweep can be interrupted, resumed,

@@ -54,8 +54,8 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Puts the driver's requests and its notices of a run's end into queues. Ends this process once the driver is
-    gone."""
+    """Puts the driver's requests, and its notices that a run has ended, into queues. Ends this process once the driver
+    is gone."""
     status = 1
     try:
         for line in lines:

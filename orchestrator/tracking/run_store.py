@@ -49,7 +49,7 @@ class Runs(ABC):
 
     @abstractmethod
     def _found(self) -> Iterable[Found]:
-        """Looks up the runs of the sweep's trials. There may be several of one trial."""
+        """Looks up the runs of the sweep's trials. A trial may have several runs."""
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
         """Returns the trials that have a finished run, and the store's identifiers of unfinished runs by trial.

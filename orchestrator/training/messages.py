@@ -49,7 +49,8 @@ class PackOrder:
         checkpoint: The pack's state; `None` for its start. Empty once a trainer has it.
         waits: Whether the pack waits at each probe (step of measurement) until the driver says which trainings are
             pruned.
-        as_in: On a GPU, the size of the pack with which the results must agree to the last bit; `None` for any.
+        as_in: On a GPU, the size of the earlier pack whose results must be reproduced to the last bit; `None` for any
+            size.
         machine: The type of machine that should train the pack; `None` for any.
         environment: The id of the environment that the pack's rows name; `None` for the run's.
     """
@@ -101,7 +102,8 @@ class Probed:
 
     Attributes:
         step: The step of the probe.
-        reached: For each training, the result if it ended at this probe, or the result with which it has ended before.
+        reached: For each training, the result that it would have if it ended at this probe, or the result with which it
+            ended earlier.
         running: The positions in the pack of the trainings that have not ended.
         checkpoint: The pack's state, at intervals.
         where: As in `Progress`.

@@ -86,7 +86,7 @@ class OtherSweeps:
 
     @property
     def claims(self) -> Amounts:
-        """The resources of each node that sweeps of higher priority want."""
+        """By node, the resources that sweeps of higher priority want."""
         return _total(note.claimed for note in self._first)
 
     @property

@@ -161,7 +161,8 @@ def has_token() -> bool:
 
 
 def control_store() -> Any | None:
-    """Returns a client of the cluster's control store (GCS), which knows all nodes; `None` through `ray://`."""
+    """Returns a client of the cluster's control store (GCS), which knows all nodes; `None` if this process is connected
+    through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
 
 
@@ -179,7 +180,7 @@ def remove_note(name: str, seconds: float) -> None:
 
 
 def read_notes(seconds: float) -> dict[str, str]:
-    """Returns all texts that were stored by `put_note`, by name; none through `ray://`."""
+    """Returns all texts that were stored by `put_note`, by name; none if this process is connected through `ray://`."""
     client = control_store()
     names = [] if client is None else client.internal_kv_keys(b"", _NOTES, timeout=seconds)
     if client is None or not names:

@@ -125,7 +125,8 @@ def starting_meanwhile(resources: Resources) -> Iterator[None]:
     `open_resources` then uses this Ray.
 
     The driver imports PyTorch and checks the sweep meanwhile. Both take seconds, and Ray starts in processes of its
-    own. Ray ends with the context at the latest, also if a mistake was found meanwhile and Ray is not needed.
+    own. Ray ends with the context at the latest, even if a mistake in the sweep was found meanwhile, so that Ray is not
+    needed.
     """
     if not resources.starts_ray:
         yield
