@@ -40,7 +40,7 @@ class Decided(Record):
 
     @property
     def label(self) -> str:
-        """`0.52 [0.23, 0.81]`, or `-` without an estimate."""
+        """The share with its interval: `0.52 [0.23, 0.81]`, or `-` without an estimate."""
         return "-" if self.share is None else f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 

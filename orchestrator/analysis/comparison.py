@@ -170,7 +170,7 @@ class SweepComparison(DrawnAnswer, Record):
 
 
 def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
-    """Formats the changed parameters: `layer_norm_eps 1e-05 -> 0.001`."""
+    """Formats the parameters in which two sweeps differ: `layer_norm_eps 1e-05 -> 0.001`."""
     return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
 
 
@@ -215,7 +215,8 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes the differences in several rates, each given by a mask of A's trainings and one of B's."""
+        """Computes the differences in several rates. Each rate is given by two masks, of A's and of B's trainings that
+        have the property."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)

@@ -63,7 +63,8 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class HazardRatio:
-    """The hazard of reaching the goal in one bin of the parameter `name`, divided by the hazard in the reference bin.
+    """The hazard (the chance per step) of reaching the goal in one bin of the parameter `name`, divided by the hazard
+    in the reference bin.
 
     Attributes:
         label, reference: The labels of the bin and of the reference bin.
@@ -84,8 +85,8 @@ class HazardRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HazardRatios(DrawnAnswer):
-    """The hazard ratios of all bins of all parameters for one goal (`what`). `note` says why some ratios could not be
-    estimated; else it is empty."""
+    """The hazard ratios (how soon a goal is reached in one bin, relative to another) of all bins of all parameters, for
+    the goal `what`. `note` says why some ratios could not be estimated; else it is empty."""
 
     what: str
     ratios: tuple[HazardRatio, ...]
@@ -96,8 +97,8 @@ class HazardRatios(DrawnAnswer):
         return f"{self.what} by {names}{self.note and f': {self.note}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per bin: the hazard `ratio` relative to the bin `reference`, with its 95% interval `low` to
-        `high`."""
+        """Returns one row per bin: the `ratio` of its hazard to that of the bin `reference`, with its 95% interval
+        `low` to `high`."""
         columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 

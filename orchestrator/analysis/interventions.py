@@ -42,7 +42,7 @@ _Place: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class InterventionRatio:
-    """The hazard of reaching a goal with an intervention, over the hazard without.
+    """The hazard (the chance per step) of reaching a goal with an intervention, divided by the hazard without it.
 
     Attributes:
         what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
@@ -82,7 +82,8 @@ class InterventionRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InterventionRatios(Answer):
-    """The hazard ratios of all goals that trainings reach, for each intervention."""
+    """For each goal that trainings reach and each intervention, how much sooner or later they reach it: hazard
+    ratios."""
 
     ratios: tuple[InterventionRatio, ...]
 

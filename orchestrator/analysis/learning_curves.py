@@ -74,7 +74,8 @@ from trainings left join moved using (trial, replicate)
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss at one step, over `n` trainings with a finite loss; a quartile may be infinite."""
+    """The quartiles of the loss at one step. A diverged training counts with an infinite loss, so a quartile may be
+    infinite; `n` is the number of trainings with a finite loss."""
 
     step: int
     n: int

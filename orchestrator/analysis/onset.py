@@ -78,7 +78,7 @@ class Onset(DrawnAnswer):
 
     def hazard_ratios(self) -> HazardRatios:
         """Estimates how much sooner the trainings in each bin reach the goal than those in a reference bin. Raises a
-        `UserError` without a parameter in `by`."""
+        `UserError` if `by` names no parameter."""
         ratios_and_note = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
         return HazardRatios(self.what, *ratios_and_note)
 

@@ -216,7 +216,8 @@ class SweepData:
         """Computes the share of trainings in which a role of attention heads has emerged, by step. Failed and diverged
         trainings are left out. Raises a `UserError` for an unknown role or parameter, or more than two parameters.
 
-        A role emerges at the first probe at which some head of the layer has it, if one has it at the next probe too.
+        A role emerges at the first probe at which some head of the layer has it, if some head has it at the next probe
+        too.
 
         Args:
             role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.

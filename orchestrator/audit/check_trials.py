@@ -1,4 +1,5 @@
-"""Compares the trials of the study with the rows of the ledger: every trial must be trained and reported as drawn."""
+"""Compares the trials of the study with the rows of the ledger: every trial must be trained with the parameters that
+were drawn for it, and its results must be reported."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -161,7 +161,7 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
 
 
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
-    """Prints a workload's parameters with these values, and the engine that would train it."""
+    """Prints a workload's parameters with the given values, and the engine that would train it."""
     from attnsweep.orchestrator.running.engine_choice import engine_of_shape
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.workloads.registry import load_workload

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_SECONDS = 60
 _STDERR = 2
-"""The command's stdout goes to stderr, so that it does not mix with our own output on stdout."""
+"""The number of stderr. The user's command writes its stdout there, so that it does not mix with our own output."""
 
 at_the_end = partial(Option, rich_help_panel="At the end")
 

@@ -27,7 +27,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import Outcome
 
 _MOST = 5
-"""The most trials in a list of extreme ones."""
+"""The most trials in a list of extreme trials."""
 _MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
 """The most trials and trainings in the page: a page with this many has 6 MB, and a browser draws it without a pause."""
 LOSS = "loss_median"

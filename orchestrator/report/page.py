@@ -69,9 +69,10 @@ def write_report(
     Args:
         directories: The sweeps, at least one.
         out: The file; `None` means `report/report.html` in the directory of the one sweep.
-        asks: Explains why some stuck trainings of a sweep ended where they did; without it, the page has the commands
-            for that.
-        maps: Computes the attention maps that *Explore* shows; without it, the page has the commands for that.
+        asks: Explains why some stuck trainings of a sweep ended where they did. Without it, the page has the commands
+            that explain it.
+        maps: Computes the attention maps that the section *Explore* shows. Without it, the page has the commands that
+            show them.
         outcome: The outcome whose rate the report is about; by default that of each sweep's objective.
 
     Returns:

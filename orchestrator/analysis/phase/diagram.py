@@ -63,7 +63,7 @@ class PhaseDiagram(DrawnAnswer):
         return [] if self.surface is None else self.surface.contour()
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Compares observed with expected shares in cells of the plane; empty without a model."""
+        """Returns the observed and the expected share in each cell of the plane; empty without a model."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:

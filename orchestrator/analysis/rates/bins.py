@@ -183,7 +183,7 @@ _MOST_PARAMETERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials whose parameter has one value, or a value in one bin."""
+    """The trials in which a parameter has one value, or a value in one bin."""
 
     label: str
     trials: frozenset[int]
