@@ -9,8 +9,8 @@ import sys
 
 def main() -> None:
     """Runs the command line. Makes garbage collections rare, and exits with code 130 for Ctrl-C during the imports."""
-    # Importing modules creates no garbage, but the garbage collector scans all imported objects again and again. These
-    # scans took a sixth of the time of `attnsweep status` or `run`, and there was another scan at exit.
+    # Modules that are imported leave no garbage, but the garbage collector would scan all their objects again and
+    # again: for a sixth of the time of `attnsweep status` or `run`, and once more at exit.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:

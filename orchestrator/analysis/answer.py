@@ -103,7 +103,7 @@ class DrawnAnswer(Answer):
         """Draws the answer's numbers as a matplotlib figure."""
 
     def _repr_html_(self) -> str:
-        # The image is embedded in the HTML, so that a saved notebook keeps it.
+        # The image is embedded in the HTML, so that a saved notebook contains it.
         png = io.BytesIO()
         self.plot().savefig(png, format="png", dpi=_PIXELS_PER_INCH)
         image = base64.b64encode(png.getvalue()).decode()

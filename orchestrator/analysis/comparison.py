@@ -282,7 +282,8 @@ def compare(
         )
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
-    # The trials of B are renumbered to follow those of A, so that trials of A and B in one bin keep different numbers.
+    # The trials of sweep B get numbers after those of sweep A, so that a trial of A and a trial of B never have the
+    # same number.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
     rows_a, rows_b, configuration = _pairs(before, after, changed)
@@ -372,7 +373,8 @@ def _pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Returns for each pair its row in A, its row in B, and the number of its configuration: three arrays."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # A parameter with the same value in all trainings of A and B is left out of the key: trainings do not differ in it.
+    # Parameters that have the same value in all trainings of A and B are left out, because they cannot tell trainings
+    # apart.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     in_a, in_b = (
         list(zip(trainings.seed, *(trainings.parameters[name] for name in names), strict=True))

@@ -180,8 +180,8 @@ def bin_label(label: str) -> str:
 
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel; call it when the panel's axes are complete."""
-    # Where no power of ten may be written above the axis, the title's height is fixed: to find the height itself,
-    # Matplotlib measures all labels of the vertical axis several times.
+    # If the axis has no power of ten above it that the title could cover, the title gets a fixed height. To find the
+    # height itself, Matplotlib would measure all labels of the vertical axis several times.
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 

@@ -170,8 +170,8 @@ def _fit(
     for at, factor in enumerate(factors):
         for index in range(len(factor.labels)):
             if came[at][index] == 0:
-                # No training of this bin reached the goal, so the likelihood is largest at a hazard ratio of 0. At a
-                # ratio of 0 the bin's trainings do not affect the ratios of the other bins.
+                # No training of this bin reached the goal, so the likelihood is largest at a hazard ratio of 0. With
+                # this ratio, the bin's trainings do not affect the ratios of the other bins.
                 estimates[at, index] = (0.0, None, None) if came[at].any() else _NONE
                 inside &= factor.place != index
             elif index == references[at]:
@@ -240,7 +240,7 @@ def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tu
     last_J = np.unique(steps)
     if len(last_J) > _MOST_INTERVALS:
         last_J = np.unique(steps[np.linspace(0, len(steps) - 1, _MOST_INTERVALS + 1).astype(int)[1:]])
-    # A training that is censored inside an interval is not counted as at risk in that interval.
+    # A training whose observation ends inside an interval (a censored one) does not count as at risk in this interval.
     interval_R = np.searchsorted(last_J, times.step, side="left")
     n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
     at_risk, came = (np.zeros((n_rows, len(last_J) + 1)) for _ in range(2))

@@ -115,8 +115,8 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
     signed = values if chosen.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna rounds `share` * number of trials up to a whole number. Subtracting half a trial keeps a rounding error
-        # from raising that number by one.
+        # Optuna rounds `share` times the number of trials up to a whole number. Half a trial is subtracted, so that a
+        # rounding error cannot make this number larger by one.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")

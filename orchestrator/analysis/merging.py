@@ -81,7 +81,7 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         out, spec, _shared_defaults(data.directories, spec), annotation=Annotation(note=note), sources=sources
     )
     with closing(directory.place.lock("merge")):
-        # Another process may have completed the merge before this process got the lock.
+        # Another process may have completed the merge while this process waited for the lock.
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)

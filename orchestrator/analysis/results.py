@@ -113,7 +113,8 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
-        # The points are in lexicographic order, so the first of the remaining points is not dominated by any later one.
+        # The points are in lexicographic order, so no later point dominates (is better than) the first of the remaining
+        # ones. Therefore the first one is on the Pareto front.
         is_on_front[left[0]] = True
         left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
     return is_on_front[place.reshape(-1)]
@@ -200,7 +201,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     """Counts the stuck and the merely slow trainings; `None` if no stuck training has a predicted escape step."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
-        return None  # All rows are from versions of attnsweep without this column, so no prediction is known.
+        return None  # All rows were written by versions of attnsweep without this column, so no prediction is known.
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),

@@ -209,7 +209,7 @@ class RoleResults(Record):
             return
         names = [f"{rates.role}, {self.layer_name(rates.layer)}" for rates in self.by_parameter]
         for parameters in zip(*(rates.by_parameter for rates in self.by_parameter), strict=True):
-            # The bins of a parameter are the same for all roles, so one table has the roles as columns.
+            # All roles have the same bins of a parameter, so one table can have a column for each role.
             bins = zip(*(parameter.bins for parameter in parameters), strict=True)
             cells = [(same[0].label, same[0].n_trials, *(rate_label(bin_.rate) for bin_ in same)) for same in bins]
             yield markdown_table([parameters[0].title, "trials", *names], cells)

@@ -349,7 +349,7 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
         return
     assert lower is not None
     assert upper is not None
-    # The two rates lie around one half, because the share of a sample varies most there.
+    # Both rates are chosen around one half, where the share in a sample varies most.
     factor = statement.upper_factor / statement.lower_factor
     yield lower, factor / (1 + factor) - margin / 2
     yield upper, 1 / (1 + factor) + margin / 2

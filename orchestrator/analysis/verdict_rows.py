@@ -38,7 +38,7 @@ diverged has no such value."""
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
     """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need. Raises a
     `SpecError` if no training has a metric that a statement names."""
-    # A ledger without rows lacks the workload's own columns, such as its metrics and events.
+    # The ledger of a sweep without rows lacks the columns that the workload adds, such as its metrics and events.
     n = ledger.trainings(columns=["replicate"]).num_rows
     rows = ledger.trainings(columns=columns(claim) if n else [])
     measured = [each for each in quantities(claim) if each.what in ("value", "role")]

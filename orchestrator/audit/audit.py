@@ -151,8 +151,8 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
             check_links(connection),
         )
     )
-    # The study is read again after the rows, because a running sweep may have drawn and trained further trials between
-    # both reads.
+    # In a running sweep, new trials may have been drawn and trained since the Optuna study was read. Therefore the
+    # study is read again after the rows.
     later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
     known = frozenset(trial.number for trial in later)
     books = Books(

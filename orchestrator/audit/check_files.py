@@ -48,8 +48,8 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
     for table in ("curves", "heads"):
         orphans = Problem(f"trainings with rows in {table} only", COPIED)
         for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
-            # Trainings without rows in the table `heads` are no problem, because not every variant of a workload has
-            # heads.
+            # A table `heads` without rows of some trainings is no problem, because not every variant of a workload has
+            # attention heads.
             if not is_bare or table == "curves":
                 faults.append((_BARE if is_bare else orphans, f"{trial}/{replicate}"))
     return grouped(faults)
@@ -185,7 +185,8 @@ def _named_by_digest(place: Place, folder: str) -> Iterator[Problem]:
             with place.answering(), place.open_file(folder, name) as file:
                 is_as_written = digest(file) == name.rpartition("-")[2]
         except FileNotFoundError:
-            # A running sweep removes the checkpoints of ended packs, so a listed checkpoint may be missing.
+            # A running sweep removes the checkpoint of a pack that has ended, so a file that was listed before may be
+            # missing now.
             continue
         except UserError as refusal:
             yield Problem.of(refusal)

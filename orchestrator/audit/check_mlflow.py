@@ -43,8 +43,8 @@ def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
     runs = Counter(child.trial for child in logged.children)
     for trial in sorted(trial for trial, n in runs.items() if n > 1):
         yield _TWICE, f"{trial} ({', '.join(logged.runs_of(trial))})"
-    # While a sweep adds replicates or repeats failed trainings, a trial that was complete before is incomplete, but it
-    # still has its run in MLflow.
+    # While a sweep adds replicates or repeats failed trainings, trials that were complete before become incomplete
+    # again. They still have their runs in MLflow.
     changing = (books.directory.more_replicates or books.directory.retried) and not books.finished
     before = {trial.number for trial in books.asked} if changing else set()
     for trial in sorted(runs.keys() - trials - before):
@@ -70,7 +70,7 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
     for name, metric in recorded.metrics.items():
-        # Training times are not compared, because a training that was repeated after damage took a different time.
+        # Training times are not compared, because they change if a training is repeated after its rows were damaged.
         # Other values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded
         # the last digit differently.
         value = logged.metrics.get(name, math.nan)

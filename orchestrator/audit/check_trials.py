@@ -158,8 +158,8 @@ def _compare_asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
     for replicate in sorted(ended.by_replicate):
         if replicate not in wanted:
             yield _SURPLUS, f"{number}/{replicate}"
-    # Replicates that were added later or are being retried may be untrained in an ended trial. Such replicates do not
-    # count as missing.
+    # In a trial that has ended, replicates that were added later, or failed ones that are repeated, may still be
+    # untrained. They do not count as missing.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
     retried = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
     n_missing = sum(replicate not in ended.by_replicate and replicate not in retried for replicate in due)
@@ -200,7 +200,7 @@ def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -
 
 def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
     missing = undrawn(books.directory.spec, trial.params)
-    # While the sweep runs, its last trial may lack parameters only because the sweep is still drawing it.
+    # While the sweep runs, its last trial may lack parameters, because the sweep is still drawing them.
     is_whole_soon = trial is books.trials[-1] and not books.finished
     if missing and (trial.number in books.places or trial.state in _TOLD):
         yield _TRAINED_HALF_DRAWN, f"{trial.number} ({', '.join(missing)} missing)"
@@ -215,7 +215,7 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
     in several packs, some may end at a later probe.
     """
     if "pruned_step" not in books.rows.column_names:
-        # A sweep of a version without pruning has no column `pruned_step`, so there is nothing to compare.
+        # Sweeps of versions without pruning have no column `pruned_step`, so there is nothing to compare.
         return
     decided = {trial.number: pruned_at(trial) for trial in books.asked}
     for row in books.rows.filter((pc.field("outcome") == PRUNED) | pc.field("pruned_step").is_valid()).to_pylist():
@@ -264,8 +264,8 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
         except SpecError as error:
             yield _ILLEGAL, f"{trial.number} ({error})"
         except (ValueError, KeyError) as error:
-            # Optuna raises a ValueError if the trial lacks a parameter. attnsweep raises a KeyError if the parameter
-            # that a conditional parameter depends on is missing.
+            # Optuna raises a ValueError if the trial lacks a parameter. attnsweep raises a KeyError if a conditional
+            # parameter was drawn, but the parameter that it depends on was not.
             yield _UNDRAWN, f"{trial.number} ({error})"
         else:
             places += place
@@ -286,7 +286,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
             stored = rows[f"param_{name}"]
             values = [getattr(training.parameters, name) for training in trainings]
             if declared.since is not None:
-                # Rows of versions that did not have this parameter yet hold null, which stands for the parameter's
+                # Rows that were written before this parameter existed hold null, which stands for the parameter's
                 # default.
                 values = [
                     None if null and value == declared.default else value

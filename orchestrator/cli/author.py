@@ -178,7 +178,7 @@ def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
         for param in workload.parameters.declared().values()
     ]
     heads = ("parameter", "type", "default", "range", "static", "meaning")
-    # On a narrow screen the column of meanings would be one word wide, so meanings get a second table.
+    # On a narrow screen the column of meanings would be only one word wide, so meanings are printed as a second table.
     n_beside = len(heads) if console.width >= _WIDE else len(heads) - 1
     for columns in (range(n_beside), (0, *range(n_beside, len(heads)))):
         if len(columns) > 1:

@@ -49,7 +49,7 @@ def conclude(
 
     These steps come last, so that a failure in one of them loses nothing of the sweep.
     """
-    # A shard alone has no report: the report is on the whole sweep.
+    # A shard has no report of its own: the report describes the whole sweep.
     has_report = report and summary.directory.shard is None
     answer(partial(summary.print, report=has_report), summary.to_json, as_json=as_json, on_stderr=True)
     if not summary.finished:
@@ -105,7 +105,7 @@ def _draw_report(summary: "Summary") -> None:
 
     sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
     if sweep.shard is not None:
-        # The last driver to finish draws the report of the whole sweep, not of its own shard.
+        # The driver that finishes last makes the report of the whole sweep instead of its own shard's.
         sweep, in_mlflow = sweep.whole(), False
     if (keep or in_mlflow) and sweep.finished:
         with drawing():

@@ -132,7 +132,7 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
     reproductions: dict[str, Reproduction] = {}
     errors = []
     entries = importlib.metadata.entry_points(group="attnsweep.reproductions")
-    # attnsweep's own entry points come first, so that another package cannot replace our reproductions.
+    # The entry points of attnsweep itself come first, so that another package cannot replace one of our reproductions.
     for entry in sorted(entries, key=lambda each: (not each.value.startswith("attnsweep."), each.name, each.value)):
         try:
             offered = _load(entry)
@@ -140,8 +140,7 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
             errors.append(error)
             continue
         for reproduction in offered:
-            # If a package is installed twice, `entry_points` returns the same reproduction twice. This repetition is
-            # not an error.
+            # If a package is installed twice, `entry_points` lists the same reproduction twice, which is no error.
             if reproduction.name in reproductions and reproduction is not reproductions[reproduction.name]:
                 errors.append(
                     UserError(

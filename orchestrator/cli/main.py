@@ -28,16 +28,17 @@ _TYPED_CHARACTERS = 400
 
 def main() -> None:
     """Runs the console script. A user's mistake is reported as one line on stderr, with exit code 2."""
-    # `_hide_leaks` is registered before all other exit handlers, because exit handlers are called in reverse order and
-    # it has to be called last.
+    # Exit handlers are called in reverse order of registration. `_hide_leaks` has to be called last, so it is
+    # registered first.
     atexit.register(_hide_leaks)
     if sys.stdout is None:
-        # If stdout is closed, the next file to be opened would get its file descriptor, and prints would go to that
-        # file. Therefore `os.devnull` takes the descriptor.
+        # If stdout is closed, the next opened file would get its file descriptor, 1, and prints would go to that file.
+        # Therefore `os.devnull` takes the descriptor.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout = os.fdopen(1, "w")
     name_unknown_user()
-    # Matplotlib warns if the home directory is not writable, but works without a cache. The warning is hidden.
+    # Matplotlib warns if it cannot store its cache in the home directory. It works without a cache, so the warning is
+    # hidden.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with sigterm_as_ctrl_c():
@@ -64,15 +65,15 @@ def main() -> None:
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
-        # A second Ctrl-C while Python ends would print a traceback. With the default handler, the signal ends the
-        # process at once.
+        # From here on, a second Ctrl-C ends the process at once. Otherwise it would print a traceback while Python
+        # exits.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as fault:
-        # Errors about a file that attnsweep writes have a file name. An error about stdout has none.
+        # An error about a file that attnsweep writes contains the file's name, an error about stdout does not.
         if fault.errno != errno.ENOSPC or fault.filename is not None:
             raise
-        # stdout is replaced, because Python would otherwise flush the unwritten output at exit and fail again.
+        # stdout is replaced, because Python would try to write the rest of the output again at exit, and fail again.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         _complain(f"cannot write the output: {fault.strerror}")
         sys.exit(EXIT_FAULT)

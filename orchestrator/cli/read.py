@@ -72,8 +72,8 @@ def query(
     ledgers = [Ledger(directory) for directory in directories]
     for ledger in ledgers:
         if shards_of(ledger.place):
-            # `SweepDirectory` is imported only for sweeps with shards, because it imports Optuna, which takes long and
-            # which other queries do not need.
+            # `SweepDirectory` is imported only for sweeps with shards, because it imports Optuna, which takes long.
+            # Other queries do not need it.
             from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
             say_shortfall(SweepDirectory.open(ledger.place))

@@ -157,7 +157,7 @@ def run(
         start = run_or_resume if or_resume else run_sweep
         with telling_faults(on_failure):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
-    # A repeated `run --or-resume` may give further trials with `--keep-weights`.
+    # If `run --or-resume` is repeated, its `--keep-weights` may name more trials than the first call did.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
@@ -293,7 +293,7 @@ def verify(
     is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trust)
-    # Ray is not started before the claim is read, because a claim that is already decided does not need Ray.
+    # Ray starts only after the claim has been read, because a claim that is already decided does not need Ray.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide
 

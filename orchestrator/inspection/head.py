@@ -102,7 +102,7 @@ def _structures(layer: LayerMaps) -> list[Structure | None]:
 def _structure(scored: MatrixScores, head: int, n_tokens: int) -> Structure:
     families = {"S1": "sigma_1", "S2": "sigma_2", "S3": "sigma_3"}
     z = {family: float(scored.scores[f"{name}_z"][head]) for family, name in families.items()}
-    # The z-score of a map with uniform rows is not finite, because such a map equals all of its shuffles.
+    # If all rows of an attention map are uniform, its z-score is not finite, because all of its shuffles equal the map.
     known = {family: value for family, value in z.items() if math.isfinite(value)}
     nearest = min(known, key=lambda family: known[family], default="none")
     return Structure(

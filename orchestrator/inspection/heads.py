@@ -135,8 +135,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
     """Returns the attention heads of a training, as `trained_heads` does, from an opened sweep directory."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
-    # `looked_at` is called without weights first, so that a model without heads or a missing sentence is refused before
-    # the training is repeated, which takes long.
+    # `looked_at` is called without weights first. It so refuses a model without heads or a missing sentence before the
+    # training is repeated, which takes long.
     looked_at(workload, training, {}, sentence)
     (end,) = ends_of(directory, [row["training_id"]])
     maps = looked_at(workload, training, end.state, sentence)

@@ -62,8 +62,8 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # Files are sorted by trial, so the filter by trial skips files without these trials. The filter by training id is
-    # applied afterwards, because Arrow would copy a long list of ids for each part of each file.
+    # Each file is sorted by trial, so the filter by trial skips the parts without these trials. Training ids are
+    # filtered only afterwards, because Arrow would copy the long list of ids for each part of each file.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 
@@ -84,7 +84,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 def has_end(row: Mapping[str, Any]) -> bool:
     """Returns whether a training ended with finite weights, judged by its row of `trainings`."""
-    # `diverged_step` is tested besides the outcome, because a pruned training may have diverged before it was pruned.
+    # `diverged_step` is tested in addition to the outcome, because a pruned training may have diverged before.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 

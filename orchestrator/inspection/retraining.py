@@ -234,7 +234,7 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
     try:
         versions(engine)
     except UserError:
-        # The engine does not run on this machine.
+        # The recorded engine does not run on this machine, so the basic engine `vmapped` is used.
         engine = "vmapped"
     return Setting(task.shape, device, engine, width_on(device, row["pack_size"] or 1))
 

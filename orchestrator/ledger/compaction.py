@@ -92,8 +92,8 @@ def recover(place: Place) -> Recovery:
     try:
         trainings = open_files(place, "trainings", fragment_names(place))
     except FileNotFoundError as gone:
-        # A symbolic link without a target is reported as damage: no other process removes files while this one has the
-        # lock.
+        # A symbolic link without a target counts as damage, because no other process can have removed the file while
+        # this one has the lock.
         raise damaged(place, gone.filename, "no such file") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
@@ -105,8 +105,8 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # Files are removed durably at this point. Otherwise a later merge might remove the fragment that replaces them
-        # while they still exist.
+        # The files are removed durably. Otherwise a crash could bring them back after a later merge has removed the
+        # fragment that replaces them.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
@@ -193,7 +193,7 @@ def sorted_batches(
     n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
     n_rows = 0
     for part in np.array_split(trials, n_parts):
-        # The statistics in the files let Arrow skip the rows of other trials.
+        # Every file stores the range of its trials, from which Arrow knows which rows it can skip.
         inside = (pc.field("trial") >= int(part[0])) & (pc.field("trial") <= int(part[-1]))
         with naming_damage([place]):
             rows = in_order(dataset.to_table(filter=inside if n_parts > 1 else None), SORT_KEYS[table])

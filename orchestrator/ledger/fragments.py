@@ -168,7 +168,8 @@ def open_snapshot(place: Place) -> Snapshot:
     """
     if shards := shards_of(place):
         allow_many_files()
-        # The fragments of all shards keep their names, which differ because each ends with a digest.
+        # The fragments of all shards can be mixed, because the digests at the end of their names make all names
+        # different.
         united: dict[str, dict[str, OpenFile]] = {"trainings": {}}
         for shard in at_once(_open_snapshot, shards, place.n_at_once):
             for table, files in shard.files.items():
@@ -185,16 +186,15 @@ def _open_snapshot(place: Place) -> Snapshot:
             counting = counting_names(trainings)
             files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except (FileNotFoundError, UserError) as error:
-            # A file that another process removes during the read may look damaged. In this case the listing is
-            # repeated.
+            # If another process removes files during the read, they may look damaged. In this case the folder is listed
+            # again.
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "no such file") from error
             raise
-        # A listing of a folder is not atomic: if a compaction runs meanwhile, the listing can miss both the old files
-        # and the new one. Commits of new files during the listing are harmless, so a reader does not wait for a pause
-        # between commits.
+        # Listing a folder is not atomic: if a compaction runs at the same time, the list may lack the old files as well
+        # as the new one, and must be made again. Mere commits of new files do no harm.
         if not is_overtaken(place, names):
             return _snapshot_of(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
@@ -230,7 +230,8 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
     trainings = BASE_COLUMNS["trainings"]
     for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
         if f"param_{name}" not in trainings.names:
-            # A column has the type of the parameter's first value that is not null; double if all are null.
+            # A column has the type of the parameter's first value that is not null. If all values are null, the type is
+            # double.
             kinds = (type(value) for value in values(dimension) if value is not None)
             trainings = trainings.append(pa.field(f"param_{name}", PARAMETER_TYPES[next(kinds, float)]))
     return {**BASE_COLUMNS, "trainings": trainings}
@@ -344,11 +345,10 @@ def publish(
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # `trainings` is the last table of `TABLES`, so the digests of the other tables' files are known when it is
-        # written.
+        # `trainings` is written last, so the digests of the files of all other tables are known by then.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
-        # Losses hardly repeat, so Parquet's dictionary of a column of them would be as large as the column. The bytes
-        # of their exponents do repeat: splitting the bytes makes curves a sixth smaller.
+        # Losses hardly repeat, so Parquet's dictionary encoding would not make them smaller. But their exponents do
+        # repeat: storing the bytes of all numbers separately by place makes curves a sixth smaller.
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
         with pq.ParquetWriter(

@@ -96,8 +96,8 @@ class Ledger:
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)
-        # Files are read ahead only from an object store, because reading ahead takes a gigabyte of memory for a million
-        # trainings.
+        # Arrow reads ahead only in files of an object store, because reading ahead takes a gigabyte of memory for a
+        # million trainings.
         options = ds.ParquetFragmentScanOptions(
             page_checksum_verification=True, pre_buffer=not self.place.pins_open_files
         )
@@ -126,7 +126,8 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
             try:
                 return read(snapshots)
             except Exception:
-                # For a missing file Arrow and DuckDB raise different exceptions, so all exceptions are caught here.
+                # For a file that is missing, Arrow and DuckDB raise different exceptions, so all exceptions are caught
+                # here.
                 overtaken = (
                     not ledger.place.pins_open_files and has_overtaken(names_in_all(ledger.place), snapshot.rows())
                     for ledger, snapshot in zip(ledgers, snapshots, strict=True)

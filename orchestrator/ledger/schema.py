@@ -222,8 +222,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
     for column in BASE_COLUMNS[table]:
         field = fields.pop(column.name, None)
         if field is None:
-            # A nullable column that the file lacks is no misfit: the column may have been added after the file was
-            # written.
+            # If the file lacks a column that may be null, this is no error: the column may have been added after the
+            # file was written.
             if not column.nullable:
                 yield f"no column {column.name}"
         elif field.type != column.type:
@@ -263,8 +263,8 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
             n_places = len(places)
         place = place * (high - low + 1) + (numbers - low)
         n_places *= high - low + 1
-    # One number per row is sorted, because pyarrow's sort by several keys is several times slower. The stable sort is
-    # fast on stretches that are already in order, as the rows of a pack or fragment are.
+    # The rows are sorted by one number each, because pyarrow's sort by several keys is several times slower. The stable
+    # sort of NumPy is fast here, because the rows of each pack or fragment are in order already.
     return table.take(np.argsort(place, kind="stable"))
 
 

@@ -136,8 +136,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A UserError about a user's query is raised again, except where it quotes an IOError of DuckDB, which means a
-        # damaged file.
+        # A UserError usually concerns the user's query and is raised again. But if it quotes an IOError of DuckDB, a
+        # file may be damaged.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
         parts = [part for place in places for part in parts_of(place)]
@@ -149,8 +149,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         number = int(quoted[1]) if quoted else None
         failure = error if isinstance(error, OSError) or number is None else OSError(number, os.strerror(number))
         if isinstance(failure, OSError):
-            # The files were checked a moment ago and are sound. Therefore even an error that looks like damage is
-            # reported as an unreadable file.
+            # All files were found sound a moment ago. Therefore an error that looks like damage is reported as a file
+            # that cannot be read now.
             raise unreadable(failure.filename or ledgers, failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
@@ -166,8 +166,8 @@ def set_aside(place: Place, name: str) -> None:
     """Moves a fragment's files to the sweep's folder `set_aside`, so that its trainings do not count any more.
     Idempotent.
     """
-    # The file of `trainings` is moved last: the fragment is listed as long as this file is in place, so a second call
-    # completes an interrupted move.
+    # The file of `trainings` is moved last. As long as it is in place, the fragment is still listed, so another call
+    # can complete a move that was interrupted.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)
@@ -180,10 +180,10 @@ def set_damage_aside(place: Place) -> dict[str, str]:
         A message for each fragment, by name.
     """
     messages: dict[str, str] = {}
-    # The check is repeated, because removing a damaged merged fragment makes the fragments that it replaced count
-    # again, and these may be damaged too.
+    # The check is repeated after each removal: if a damaged merged fragment is gone, the fragments that it had replaced
+    # are valid again, and they may be damaged too.
     while suspects := examine(place).damaged:
-        # Only damage that two reads find counts, because a store or a network may return a wrong answer once.
+        # Only damage that is found in two reads counts, because a store or a network may once return a wrong answer.
         for name, fault in examine(place).damaged.items():
             if name in suspects:
                 set_aside(place, name)
@@ -238,8 +238,8 @@ def _n_doubled(place: Place, snapshot: Snapshot) -> int:
 
 def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
     with naming_damage([place]), place.answering():
-        # The column `sweep` is part of the key, so that rows copied from another sweep do not count as repeated
-        # trainings. Rows of another sweep are refused elsewhere.
+        # Rows are identified by sweep, trial and replicate, so that rows copied from another sweep do not count as
+        # repetitions. Other code refuses rows of another sweep.
         return _once(snapshot.dataset("trainings").to_table(columns=["sweep", "trial", "replicate"]))
 
 

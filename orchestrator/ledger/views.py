@@ -19,7 +19,8 @@ Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    # DuckDB gets no folder for temporary files, because SQL could write to that folder even without external access.
+    # DuckDB gets no folder for temporary files. SQL could write to such a folder even though its access to files is
+    # disabled.
     "temp_directory": "",
     # DuckDB may use half of the memory, because a sweep may be training on the same machine.
     "memory_limit": "50%",
@@ -107,8 +108,8 @@ def _database() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
-    # DuckDB would draw its progress bar on stdout, between the results, and cursors cannot disable it. In Jupyter
-    # without ipywidgets, DuckDB has no progress bar and refuses the setting.
+    # DuckDB would draw its progress bar on stdout, between the results, so the progress bar is disabled here; cursors
+    # cannot disable it. In Jupyter without ipywidgets, DuckDB has no progress bar and refuses the setting.
     if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")
@@ -137,7 +138,7 @@ def _with_views(
 
 
 def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], trials_apart: int) -> None:
-    # A sweep without rows has no name.
+    # If a sweep has no rows, its name is not known.
     first = [tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist() for tables in sweeps]
     names = [str(rows[0]) if rows else None for rows in first]
     known = [name for name in names if name is not None]

@@ -191,7 +191,7 @@ class Explorer:
 
 def _curve_json(curve: MotionCurve) -> dict[str, Any]:
     points = [(point.step, point.low, point.median, point.high) for point in curve.points]
-    # JSON has no infinity, so an infinite quartile, which diverged trainings may cause, becomes null.
+    # JSON has no infinity, so a quartile that is infinite because of diverged trainings becomes null.
     quartiles = [[float(f"{number:.5g}") if math.isfinite(number) else None for number in point] for point in points]
     return {
         "outcome": short_text(curve.outcome),

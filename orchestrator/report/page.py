@@ -151,8 +151,8 @@ def _drawn(
     shown = [
         Shown(
             report=report,
-            # The pages on stuck trainings and the maps are made before the figures: they may raise a UserError, and
-            # figures take a long time.
+            # The pages that may raise a UserError, on stuck trainings and the maps, are made before the figures,
+            # because figures take a long time.
             why=tuple(asks(report)) if asks else (),
             maps=tuple(maps(report)) if maps else (),
             pictures=draw_sweep(report, f"{at}_" if several else ""),

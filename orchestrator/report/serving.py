@@ -92,8 +92,8 @@ class ServedReport:
             host, cookies: The headers `Host` and `Cookie`.
             port: The server's port.
         """
-        # A request for any other host name comes from a site that resolves its name to this machine (DNS rebinding),
-        # and is refused.
+        # A request for another host name comes from a website whose name was made to point to this machine (DNS
+        # rebinding). It is refused.
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             return HTTPStatus.FORBIDDEN, "Open the address that attnsweep serve has printed.", {}
         parts = urlsplit(target)
@@ -239,8 +239,8 @@ def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterato
     seen = None
     while not ended.is_set():
         before, pause = time.monotonic(), _LOOK_SECONDS
-        # The state is read before the caller reads the ledger, so a commit between both reads is reported as a change
-        # in the next round.
+        # The state is read here, before the caller reads the ledger. If a commit comes in between, the next round
+        # reports it as a change.
         states = [_state(SweepDirectory.open(name)) for name in directories]
         if states != seen:
             seen = states

@@ -36,7 +36,7 @@ def page_templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # `Markup`, such as the report's own drawings, is a subclass of `str` and stays unchanged.
+        # `Markup` (the report's own drawings, for example) is a subclass of `str`, and must stay unchanged.
         finalize=lambda value: without_folders(value) if type(value) is str else value,
     )
     environment.filters |= {"clip": clipped, "interval": share_label, "n": "{:,}".format}
@@ -111,7 +111,7 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
     """Encodes values as indices into a list of the distinct values. The list begins with the `known` values in their
     order."""
-    # Keys contain the type of a value, because True == 1 in Python although True and 1 are two values to a reader.
+    # Keys contain the type of each value, because Python treats 1 and True as equal, while a reader distinguishes them.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)
     first = {(type(value), value): None for value in known if (type(value), value) in present}

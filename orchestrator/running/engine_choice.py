@@ -161,7 +161,7 @@ class Ahead:
             programs = KnownPrograms()
             is_in_blocks = ahead.choice.result().engine == "blocks"
             if is_in_blocks and not resources.local and resources.device != "cuda":
-                # Errors while compiling are ignored here, because the first trainer meets the same error and reports
+                # Errors while compiling are ignored here, because the first trainer will meet the same error and report
                 # it.
                 with suppress(BaseException):
                     Pack(workload, [_first_training(spec, workload)], programs=Programs(programs)).compile()
@@ -181,9 +181,9 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
         return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
-        # The numbers are counted before the step is traced, because tracing imports PyTorch's compiler, which takes
-        # longer than all steps of many sweeps. For shipped workloads the count is 0.9 to 1.6 times that of the traced
-        # graph, whose operations differ.
+        # The operations of a step are counted by `count_numbers` first. Tracing the step would count them exactly, but
+        # it imports PyTorch's compiler, which takes longer than all steps of many sweeps. For shipped workloads, the
+        # quick count is 0.9 to 1.6 times that of the traced graph.
         if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
             return _TOO_SHORT
         graph = pack.compiled_graph()

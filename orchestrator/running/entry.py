@@ -252,8 +252,8 @@ def begin_shard(
         try:
             create(where, shards=shard.count)
         except UserError:
-            # While another driver writes the record, opening the directory fails for a moment. Any other error lasts
-            # longer than the wait.
+            # Opening the directory fails for a moment while another driver writes the record. An error that lasts
+            # longer has another cause.
             if not SweepDirectory.is_there(where) and time.monotonic() > until:
                 raise
             time.sleep(_LOOK_SECONDS)

@@ -73,7 +73,8 @@ class Chain:
             return None
         self._since.update(line[: match.start()])
         fits = self._close() == match[1].decode()
-        # The digest continues from the seal in the file, so one damaged line does not make all later seals wrong.
+        # The digest is continued from the seal (the chained digest) in the file. So one damaged line does not make the
+        # seals of all later lines wrong.
         self._since = sha256(match[1])
         return fits
 
@@ -147,7 +148,7 @@ class StudyLog(BaseJournalBackend):
         self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
-        # Entries are stored as strings, because the garbage collector does not traverse strings.
+        # Entries are stored as strings, which the garbage collector does not scan.
         self._unsaved: list[str] = []
         self._has_failed = False
 
@@ -284,8 +285,8 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        # The file is unbuffered. A buffer would repeat a failed write when the file is closed, although the disk may
-        # already have stored a part of it.
+        # The file is opened without a buffer. With one, a write that failed would be repeated when the file is closed,
+        # although the disk may already have a part of it.
         with self._writing(), locked(self._path), refuse_link(self._path).open("ab+", buffering=0) as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()

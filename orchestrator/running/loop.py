@@ -187,7 +187,7 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # The packs that have ended have valid rows, so these rows are committed before the error is raised again.
+            # The rows of packs that have ended are valid, so they are committed before the error is raised again.
             self._commit_ended()
             raise
         finally:
@@ -207,16 +207,16 @@ class SweepLoop:
         deadline = time.monotonic() + seconds_left
         is_asking = False
         while not should_stop():
-            # The first trials are drawn even if starting the first trainer took all the time of the sweep.
+            # At least the first trials are drawn, even if starting the first trainer took all the time that the sweep
+            # has.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
             if self._study.learns:
                 self._commit_due(is_asking)
             is_asking = self._hand_out()
-            # Rows are committed after packs are handed out, so that trainers already work on their next packs while
-            # rows are written.
+            # Rows are committed after new packs were handed out, so that trainers work on their next packs meanwhile.
             if self._commit_due(is_asking) and not is_asking:
-                # The commit may have taken seconds or made further replicates necessary, so the loop starts again
-                # before it waits.
+                # The commit may have taken seconds, or its results may require further replicates. So the loop starts
+                # again before it waits.
                 continue
             if not (self._pool.running or self._plan.has_work or self._n_to_ask):
                 return True

@@ -110,19 +110,19 @@ class OneRun:
             with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, DamagedFileError, PoolError) as error:
-            # The storage and the pool worked when the sweep began, so this error is not due to the spec.
+            # The storage and the pool worked when the sweep began, so this error is not a fault of the spec.
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
-            # This KeyboardInterrupt comes from a second Ctrl-C, or from a Ctrl-C before the sweep starts or while it
-            # ends. No summary is printed.
+            # A KeyboardInterrupt gets here on a second Ctrl-C, or on a Ctrl-C before the sweep starts or while it ends.
+            # No summary is printed.
             self.console.print(how_to_continue(directory), soft_wrap=True, markup=False)
             raise
 
     @contextmanager
     def _opened(self, directory: SweepDirectory, workload: Workload[Any], enter: Entry) -> Iterator[_OpenSweep]:
         with self._writer(directory, workload) as writer:
-            # The sweep's record is read again under the writer's lock, because another run may have changed it before
-            # the lock was taken.
+            # The sweep's record is read again after this process has taken the lock, because another run may have
+            # changed it before.
             recorded = SweepDirectory.open(directory.place)
             directory = enter(recorded)
             for message in writer.set_aside.values():
@@ -162,7 +162,7 @@ class OneRun:
                 pool = opened.enter_context(closing(start_pool(sweep.workload, _context(sweep))))
                 # The sweep's record is written before MLflow's process starts, because that process reads it.
                 sweep.record()
-                # MLflow's process is closed at last, so that it goes on logging while Ray shuts down and the ledger is
+                # MLflow's process is closed last, so that it can go on logging while Ray shuts down and the ledger is
                 # read.
                 projection = Projection(directory)
                 at_last.callback(lambda: projection.close(self._seconds_to_end, logging_progress(self.console)))

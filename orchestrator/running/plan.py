@@ -86,7 +86,8 @@ class PackSizer:
         if self._fixed is not None:
             return self.limit
         wanted = self._wanted()
-        # A few left-over trainings join the last pack, because a small pack costs nearly as much as a full one.
+        # If hardly more trainings are left for this trainer than the wanted size, one pack takes them all, because
+        # another small pack would cost nearly as much as a full one.
         is_last = fair_share <= min(self._last_may_be * wanted, self._most)
         return max(fair_share if is_last else wanted, 1)
 
@@ -105,8 +106,8 @@ class PackSizer:
             return
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # If a pack size gains too little speed, its speed is recorded as that of the smaller size, so that the search
-        # for a size ends.
+        # If this pack size is hardly faster than a smaller one, the speed of the smaller size is recorded for it. So
+        # the search for the fastest size ends.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
@@ -118,11 +119,12 @@ class PackSizer:
         """Limits the size of later packs by the peak memory of the packs so far and the memory that is free."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        # If only one pack width was measured, all of its memory is assumed to grow with the number of lanes.
+        # If packs of only one width were measured, all of their memory is assumed to be proportional to the number of
+        # trainings.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
-        # Memory depends on the width, which is the pack size rounded up to a power of two. A width that has fitted into
-        # memory once fits again.
+        # Memory depends on a pack's width, which is its size rounded up to a power of two. A width that fitted into
+        # memory before fits again.
         self._fitting = max(1 << (most.bit_length() - 1), wide)
 
     @property

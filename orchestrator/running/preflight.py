@@ -149,8 +149,8 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
     workload, until = sample.workload, time.monotonic() + seconds
     with training_settings():
         for trainings in sample.shapes:
-            # Each group below consists of the first training and some of `others`. A shape with a single training is
-            # compared with itself.
+            # The first training is compared with groups of the `others`, the further trainings of the same program. If
+            # there are none, it is compared with itself.
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])
@@ -235,8 +235,8 @@ def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until:
     only those of the first trainings if the time runs out."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
-    # The first prediction includes start-up time, so a second prediction of one training estimates the time of the
-    # following ones.
+    # The first prediction takes longer because programs are loaded, so a second prediction of one training is timed to
+    # estimate the following ones.
     for n_next in (1, 1, 4, 16, 64):
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:

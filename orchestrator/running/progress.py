@@ -35,8 +35,7 @@ class _TwoLines(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        # Control characters are removed, because a notebook renders the text with Rich's own console, which would show
-        # them.
+        # Control characters are removed here, because a notebook uses Rich's own console, which would show them.
         yield Text(plain(self.words), no_wrap=True, overflow="ellipsis")
 
 
@@ -77,8 +76,8 @@ class ProgressDisplay:
         self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
         self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
-        # Only trainings of open trials are kept by trial. Ended trials are stored as counts of equal (n_judged,
-        # n_stuck), because there may be millions of trials.
+        # Single trainings are stored only for trials that are still running. For ended trials, which may be millions,
+        # it is enough to count how many have the same (n_judged, n_stuck).
         self._open: dict[int, tuple[int, int]] = {}
         self._ended: Counter[tuple[int, int]] = Counter()
         self._to_close = [*self._complete_before]
@@ -114,8 +113,8 @@ class ProgressDisplay:
         """Counts rows that were added to the ledger."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
-            # All trials have been reported, so no trial needs further replicates and the total number of trainings is
-            # known.
+            # All trials have been reported, so no further replicates will be needed and the total number of trainings
+            # is known.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
         self._count(trainings)
         self._bar.update(

@@ -64,7 +64,7 @@ def replay_some(
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        # Before any trainer has started, the pool does not know which types of machine it will have.
+        # The pool does not know the types of its machines before the first trainer has started.
         machines = pool.machines
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
@@ -82,12 +82,12 @@ def replay_some(
                     }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
-                    # This training did not raise an error in its original pack, so an error now is a disagreement.
+                    # The original training raised no error, so an error of its replay is a disagreement.
                     return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
-                    # The trainings of a lost or failed pack are replayed alone next, because one of them, or a lack of
-                    # memory, may be the cause.
+                    # If a pack was lost or failed, one of its trainings, or a lack of memory, may be the cause.
+                    # Therefore its trainings are replayed one by one next.
                     alone = {training: task for training, task in tasks.items() if task in order.tasks}
                     waiting += [
                         PackOrder(training, [task], as_in=order.as_in, machine=order.machine)
@@ -112,7 +112,7 @@ def _packs(
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
-    # Packs of the self-check are no larger than the sweep's own packs, because larger packs might not fit into memory.
+    # Packs of this check are no larger than those of the sweep, because larger ones might not fit into memory.
     most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
     alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)

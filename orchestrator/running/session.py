@@ -101,7 +101,7 @@ def run_sweep(
     processes.start_ahead()
 
     def choose_engine() -> EngineChoice:
-        # Later shards of a divided sweep take the engine of the first one.
+        # The later shards of a divided sweep use the same engine as the first one.
         if whole is not None:
             return EngineChoice(whole.engine, whole.engine_reason)
         return engine_for(spec, workload, resources.engine, console)
@@ -174,7 +174,7 @@ def run_or_resume(
     check_same(spec, code, directory)
     check_same_start(directory, warm_starts)
     if code is not None:
-        # The user has just given the same code files again, so the code counts as trusted.
+        # The user has given the same code files again just now, so they count as trusted.
         trust(code.sha256, console.print)
     if not directory.finished:
         return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)

@@ -23,7 +23,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     and interrupted imports raise errors of their own instead.
     """
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
-    # A SIGINT that is ignored, as under `nohup`, stays ignored.
+    # A SIGINT that is ignored, for example under `nohup`, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
     try:

@@ -95,13 +95,13 @@ class Study:
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
-        # If the draws of a trial depend on its number alone and no pruner compares trials, Optuna need not keep new
-        # trials in memory.
+        # If draws depend only on a trial's number, and no pruner compares trials, Optuna need not keep new trials in
+        # memory.
         is_numbered = not self.learns and directory.spec.pruner is None
         self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
         self._draws = draws_of(directory.spec) if self._entries else None
-        # The pruner is not given to the Optuna study: with Hyperband, the study would show its sampler only the trials
-        # of one bracket.
+        # The pruner is not given to the Optuna study. With Hyperband, the study would show its sampler only those
+        # trials that belong to the same instance of successive halving.
         self._pruner = None if directory.spec.pruner is None else make_pruner(directory.spec.pruner)
         trials = _by_the_sweeps_numbers(self._shard, self._study.get_trials(deepcopy=False))
         self._n_asked = len(trials)
@@ -110,7 +110,8 @@ class Study:
         }
         self.pruned = {trial.number: step for trial in trials if (step := pruned_at(trial)) is not None}
         for trial in trials:
-            # A process that is killed between the two steps of `refuse` leaves a refused trial unfinished.
+            # The method `refuse` works in two steps. If the process is killed between them, a refused trial is left
+            # unfinished.
             if trial.number in self.refused and not trial.state.is_finished():
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
@@ -269,8 +270,8 @@ class Study:
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """
-        # The sampler `qmc` stores its position in the sequence in the study's attributes, so these are copied. The
-        # sampler `nsga2` stores ids of trials there, which differ in the copy, so its attributes are not copied.
+        # The sampler `qmc` stores its place in the sequence as attributes of the study, so they are copied. `nsga2`
+        # stores ids of trials there, which are different in the copy, so its attributes are not copied.
         keeps_position = self._spec.sampler == "qmc"
         before = self._backend.get_study_system_attrs(self._id) if keeps_position else {}
         storage_of_copy = InMemoryStorage()
@@ -300,8 +301,8 @@ def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[F
 
     `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
     """
-    # Each trial gets a new study object, because a study object caches the trials that it has read for the previous
-    # trial.
+    # Each trial gets a new study object, because a study object caches all trials as they were when the last trial was
+    # drawn.
     fresh = InformedStudy(study.study_name, storage, study.sampler, told_before)
     return optuna.Trial(fresh, storage.create_new_trial(storage.get_study_id_from_name(study.study_name)))
 
@@ -320,7 +321,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         elif isinstance(folder := directory.place, ObjectPrefix):
             storage = JournalStorage(StudyLog(read_pieces(folder, STUDY_FILE).lines))
         elif isinstance(folder, LocalFolder) and folder.has_text(STUDY_FILE):
-            # `JournalFile` of Optuna is not used, because it would also write to the study's file.
+            # Our own `JournalFile` is not used, because it would write to the study's file.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"the file {STUDY_FILE} of the study does not exist")

@@ -76,7 +76,7 @@ class JournalPieces:
     def load(self) -> list[str]:
         """Adds a piece (an object) with a first line of this writer, and returns all lines of the journal. From then on
         an earlier writer cannot add any piece."""
-        # The entry identifies this writer. Optuna ignores the entry, because it is about a study that does not exist.
+        # The entry identifies this writer. It belongs to a study that does not exist, so Optuna ignores it.
         entry = {
             "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
             "worker_id": "attnsweep",
@@ -106,9 +106,9 @@ class JournalPieces:
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
         if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
-            # The client repeats a write whose answer was lost, and the store then refuses the repetition. Equal text
-            # shows that this writer wrote the piece, because two writers' texts always differ in their seals (chained
-            # digests).
+            # If the answer to a write is lost, the client repeats the write, and the store refuses the repetition. If
+            # the stored text is equal, this writer wrote it: texts of different writers always differ in their seals
+            # (chained digests).
             stored = self._prefix.versioned(f"{self._folder}/{name}")
             if stored is None or stored.text != text:
                 return False
@@ -120,8 +120,8 @@ class JournalPieces:
         if journal.number != self._number:
             raise self._taken(journal.number)
         name = f"joined-{journal.number:08d}.jsonl"
-        # This write is unconditional, because a large upload cannot be conditional. Another process that repeats the
-        # write writes the same content.
+        # This write replaces whatever is there, because a large upload cannot have a condition. Another process that
+        # does the same writes the same text.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
         spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
         self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))
@@ -172,7 +172,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
                 f"{folder}/{_piece(expected)}",
                 f"a missing piece of the journal, although the later piece {name} exists",
             )
-    # Pieces of earlier versions are named by the number of their first line. Pieces of this version follow each other.
+    # The objects that together hold the journal are called pieces. Earlier versions named a piece by the number of its
+    # first line; this version numbers them 1, 2, ...
     chosen: list[tuple[int | None, str]] = [(None, joined[1])] if joined else [*_numbered(_EARLIER, names)]
     chosen += [(None, name) for _, name in later]
     texts = _texts(prefix, folder, [name for _, name in chosen])
@@ -186,8 +187,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
                 f"a piece that begins at line {begins} of the journal, but no piece with the lines {len(lines)} to"
                 f" {begins - 1}",
             )
-        # A piece that begins before this line is skipped: the joined first piece has its lines already, and the
-        # piece has not been removed yet.
+        # A piece that begins before this line is skipped. Its lines have been joined into the first piece, and it has
+        # not been removed yet.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)

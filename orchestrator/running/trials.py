@@ -94,7 +94,7 @@ class OpenTrials:
         try:
             return self._queue_or_tell(tally)
         except SpecError as error:
-            # The workload refuses this combination of values, so the trial is refused and the sweep continues.
+            # The workload refuses this combination of parameters. So the trial is refused too, and the sweep continues.
             del self._tallies[trial]
             self._study.refuse(trial, str(error))
             return False
@@ -199,8 +199,8 @@ class Pruning:
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:
-            # The other trainings of the trial are in other packs, so the values that these packs reported at this step
-            # are added.
+            # The other trainings of the trial are in other packs. The values that they have reported at this step are
+            # added.
             together = self._reached[trial][step]
             together.update(reached)
             reached = together

@@ -90,7 +90,7 @@ def decide(
     while True:
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
-        # The first batch, which is trained in any case, is the least budget.
+        # The budget of a claim is at least its first batch, which is trained in any case.
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
         wanted = 0
@@ -145,14 +145,15 @@ def check_claim(claim: Claim) -> None:
     metrics = sorted({each.name for each in quantities(claim) if each.what == "value"})
     if not metrics:
         return
-    # The start of one training shows which metrics the workload measures.
+    # The start of one training is computed, to learn which metrics the workload measures.
     ((training, *_), *_) = Sample.of(claim.sweep(), workload).shapes
     pack = Pack(workload, [training])
     with training_settings(), users_code(f"{claim.workload}: measure", "metrics by name", "correct it"):
         pack.advance(1, n_probes=1)
     known = sorted(pack.result().evidence.metrics)
     for name in metrics:
-        # BLEU is computed from sentences that trainings write at their end.
+        # Values of BLEU are no metrics of the workload: they are computed from the translations that trainings write at
+        # their end.
         if name not in known and not name.startswith("bleu_"):
             raise no_metric(name, known)
 

@@ -148,7 +148,7 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
             expected="a finished sweep",
             fix=f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}",
         )
-    # A workload in a file is compared without the path of its folder.
+    # For a workload in a file, the path of the folder is left out of the comparison.
     theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
         raise UserError(
@@ -169,7 +169,7 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
     `_MisfitError` if this sweep could not have drawn the trial."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
-    # Rows of versions that did not have this parameter yet contain null.
+    # Rows that were written before this parameter existed contain null.
     has = {
         name: declared[name].default if value is None and declared[name].since is not None else value
         for name, value in stored.items()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    # The import is for type checkers only: `claim` imports pydantic, and the command line imports this module.
+    # The import is only for type checkers: `claim` imports pydantic, which would slow down the command line.
     from attnsweep.search_spaces.claim import Claim
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -18,8 +18,8 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _PORT = r"\d{1,5}(?:[/?#\s,;.)'\"]|$)"
-# A password may contain any character, also blanks, slashes and @. In a message, a password is assumed to end at the
-# last @ before a slash or quote, or at the last @ of its word.
+# A password may contain any character, even blanks, slashes and @. In an error message, it is assumed to end at the
+# last @ before a slash or quote, or at the last @ of the same word.
 _PASSWORD = rf"(?<=://)(?!\[)[^\s/:]*:(?:(?!{_PORT})[^\n]*?@(?:[^\n/'\"]*@)?(?:\S*@)?|\S*@)"
 _USER = r"(?<=://)[^\s/]*@"
 _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
@@ -59,7 +59,7 @@ def _opens_with_secret(storage: str) -> bool:
     try:
         password = make_url(storage).password
     except (ArgumentError, ValueError):
-        # A storage that is not a database URL has no password here: Optuna reports the mistake later.
+        # This storage is not a database URL, so it contains no password. Optuna will refuse it later.
         password = None
     return password is not None or _without_secrets(storage) != storage
 

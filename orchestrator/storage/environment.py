@@ -118,7 +118,7 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-# The function is cached, because `importlib.metadata` reads the disk and a sweep needs the versions several times.
+# The result is cached, because `importlib.metadata` reads the disk, and a sweep needs each version several times.
 _version_of = cache(importlib.metadata.version)
 
 

@@ -47,8 +47,8 @@ class FileLock:
 
     def close(self) -> None:
         if not self.file.closed:
-            # The owner's name is erased from the lock file if possible. A name that stays does no harm, so an error of
-            # the disk must not keep the lock from being freed.
+            # The owner's name is removed from the lock file if possible. If it stays, it does no harm, so a disk error
+            # is ignored here and the lock is still released.
             with suppress(OSError):
                 self.file.truncate(0)
             with suppress(OSError):
@@ -82,7 +82,8 @@ class LocalFolder:
         with reading(str(self.path)):
             if not self.path.exists():
                 return True
-            # A killed process may have left the unfinished text of a record.
+            # If an earlier process was killed, it may have left an unfinished record under a temporary name. Such files
+            # are ignored.
             return self.path.is_dir() and all(
                 path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
                 for path in self.path.iterdir()
@@ -91,7 +92,7 @@ class LocalFolder:
     def check_makeable(self) -> None:
         path = self.path.absolute()
         nearest = next(folder for folder in (path, *path.parents) if folder.is_dir())
-        # The check creates an unnamed temporary file, because permission bits alone do not tell whether root may write.
+        # A temporary file is created as a test, because permission bits do not tell whether root may write.
         with TemporaryFile(dir=nearest):
             pass
 
@@ -128,8 +129,8 @@ class LocalFolder:
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
-        # A file lock protects the new file, instead of a hard link, which some file systems lack. The kernel frees the
-        # lock when a process is killed.
+        # The new file is protected by a file lock. A hard link would do the same, but some file systems have none. The
+        # kernel releases the lock if a process is killed.
         path = self.path / f".{name}.new"
         with open(path, "w", opener=_without_following) as claim:
             try:
@@ -163,8 +164,8 @@ class LocalFolder:
         n_bytes = {}
 
         def failed(error: OSError) -> None:
-            # These errors are expected: a running sweep removes files and folders meanwhile, and the place may be a
-            # file instead of a folder.
+            # Missing files and folders are no errors here: a running sweep may remove them meanwhile, and the place
+            # itself may be a file.
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 return
             if pass_over is None or error.filename == str(self.path):
@@ -199,8 +200,8 @@ class LocalFolder:
         except OSError as error:
             if error.errno is not None:
                 raise
-            # Opening a file parses nothing, so an OSError of Arrow without an error number comes from fstat, and the
-            # file is not damaged.
+            # Opening a file does not parse it. So an OSError of Arrow without an error number comes from the system
+            # call fstat, and does not mean that the file is damaged.
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
@@ -252,7 +253,7 @@ class LocalFolder:
     def lock(self, work: str, file: str = LEASE_FILE) -> FileLock:
         path = self.path / file
         try:
-            # The lock file is opened for appending, because this keeps the name of the current holder in it.
+            # The lock file is opened for appending, so that the name of the current holder stays in it.
             opened = FileIO(path, "a+", opener=_without_following)
         except OSError as error:
             if is_fault(error):

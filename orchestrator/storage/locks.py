@@ -77,7 +77,8 @@ class Owner:
         try:
             os.kill(self.pid, 0)
         except OSError as error:
-            # A process of another user may not be signalled, so a PermissionError means that the process is alive.
+            # A PermissionError means that the process is alive, but belongs to another user, so that it may not be
+            # signalled.
             return isinstance(error, ProcessLookupError)
         return False
 
@@ -168,15 +169,14 @@ class ObjectLock:
             return
         self._closed.set()
         self._thread.join()
-        # If the lease cannot be given back, it expires by itself. If another process has taken the lease, that process
-        # keeps it.
+        # If the lease cannot be given back, it soon expires. If another process has taken the lease, the lease stays
+        # with it.
         with contextlib.suppress(UserError):
             self._replace("", self._version)
 
     def _keep(self) -> None:
         while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
-            # Errors while the lease is renewed are suppressed, because they occur again in `confirm`, which reports
-            # them.
+            # Errors while the lease is renewed are ignored here: if they persist, `confirm` meets and reports them.
             with self._using, contextlib.suppress(UserError):
                 self._renew()
 
@@ -193,8 +193,7 @@ class ObjectLock:
             raise taken(str(self._store), None, _FIX)
         if lease.text and (self._store.now() - lease.written).total_seconds() < LEASE_SECONDS:
             owner = _owner(lease)
-            # If the lease's owner is a process of this machine that has ended, the lease can be taken before it
-            # expires.
+            # If the owner was a process of this machine that has ended, the lease can be taken before it expires.
             if owner is None or not owner.is_dead:
                 raise taken(str(self._store), owner, _FIX)
             time.sleep(_UNDER_WAY_SECONDS)
@@ -213,7 +212,7 @@ class ObjectLock:
 
     def _write(self, version: str) -> None:
         begun = time.time()
-        # The running number makes each text different, because a store may use a hash of the content as the version.
+        # The running number makes every text different, because some stores use a hash of the text as its version.
         text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
         self._version, self._written = self._replace(text, version), begun
 
@@ -230,8 +229,8 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # If an answer of the store was lost, this process itself may have changed the object: by this write, which
-            # the client has repeated, or by an earlier write, which it had given up.
+            # The object has changed. If an answer of the store was lost, this process may have changed it: by this
+            # write, which the client has repeated, or by an earlier write that it believed to have failed.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

@@ -135,7 +135,7 @@ class Beacon:
         if time.monotonic() >= self._next:
             now = Progress(at=datetime.now(UTC), doing=doing, n_asked=n_asked, packs=tuple(packs), mlflow=mlflow)
             PROGRESS.write_passing(self._place, now)
-            # The pause begins after the write has ended, so that writes to a slow store are rare.
+            # The pause is counted from the end of the write, so that writes to a slow store stay rare.
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:

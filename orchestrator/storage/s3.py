@@ -96,8 +96,8 @@ class ObjectPrefix:
     def read_text(self, name: str) -> str:
         stored = self.versioned(name)
         if stored is None:
-            # Listing the prefix raises an error if the bucket is missing; other requests do not tell a missing bucket
-            # from a missing object.
+            # The prefix is listed, because only this request raises an error if the bucket is missing. The answers to
+            # other requests do not distinguish a missing bucket from a missing object.
             self._has_objects("")
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}")
         return stored.text

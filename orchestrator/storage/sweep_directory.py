@@ -150,7 +150,7 @@ class SweepDirectory(SweepRecord):
         try:
             _RECORD.parse(directory.text())
         except ValueError as error:
-            # A record that could not be read back is refused before anything is written.
+            # A record that could not be read back later is refused here, before anything is written.
             raise SpecError(
                 "SPEC",
                 given=directory.spec.name,
@@ -159,11 +159,11 @@ class SweepDirectory(SweepRecord):
             ) from error
         try:
             place.make()
-            # In a sweep with shards, code and weights are stored in the shards' directories, because only shards are
-            # run.
+            # In a sweep with shards, code and weights are stored in the shards' directories, because training runs only
+            # there.
             if code is not None and not directory.shards:
-                # Code files are written before the record that names them. Their names are hashes of their content, so
-                # no file is overwritten with other content.
+                # Code files are written before the record, which names them. The name of a code file is the hash of its
+                # content, so the write cannot overwrite a different file.
                 for name, text in code.texts.items():
                     place.put_text(code_file(code.sha256[name]), text)
             if base is not None and not directory.shards:
@@ -208,7 +208,8 @@ class SweepDirectory(SweepRecord):
         return cls.model_construct(place=place, **dict(stored))
 
     def _with_parts(self) -> "SweepDirectory":
-        # A shard's directory has no record yet if the shard's driver was killed before it wrote the record.
+        # If a shard's driver was killed before it wrote the record, the shard's directory has no record and is left
+        # out.
         begun = at_once(
             lambda place: SweepDirectory.open_begun(place) if SweepDirectory.is_there(place) else None,
             shards_of(self.place),
@@ -269,8 +270,9 @@ class SweepDirectory(SweepRecord):
         except DamagedRecordError:
             course = None
         if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # The file of the course (finished or not, and seconds) is written before the record. If the process is
-            # killed between both writes, the next `resume` finds nothing to do and marks the sweep as finished again.
+            # `course.json` (whether the sweep is finished, and its seconds) is written before the record. If the
+            # process is killed in between, the next `resume` finds nothing to train and marks the sweep as finished
+            # again.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:
@@ -299,7 +301,7 @@ class SweepDirectory(SweepRecord):
         if self.shards:
             courses = at_once(SweepDirectory._course, self.parts, self.place.n_at_once)
             finished = len(courses) == self.shards and all(course.finished for course in courses)
-            # Shards run concurrently, so their times are not added up.
+            # Shards run at the same time, so the longest of their times counts, not the sum.
             return Course(finished=finished, seconds=max((course.seconds for course in courses), default=0.0))
         return COURSE.read_if_there(self.place) or Course(finished=False, seconds=0.0)
 

@@ -67,8 +67,8 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     digests: dict[str, str] = {}
-    # Most imported names are objects of a module, not modules, and several modules import the same name. `visited`
-    # skips the repetitions.
+    # Most imported names are objects in a module, not modules, and many names repeat. `visited` avoids looking them up
+    # twice.
     queue, visited = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()
@@ -174,7 +174,7 @@ def _plain(node: object) -> str:
         return f"[{', '.join([repr(type(node).__name__), *shown])}]"
     if isinstance(node, list):
         return f"[{', '.join([_plain(child) for child in node if not _is_docstring(child)])}]"
-    # `repr` is applied twice, because the texts in a list are shown in quotes.
+    # `repr` is applied twice, because the surrounding list would show a text in quotes.
     return repr(repr(node))
 
 

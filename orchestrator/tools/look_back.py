@@ -16,7 +16,8 @@ class Model(nn.Module):
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()
         self.word, self.position = at.Embedding(n_words, d_model), at.Embedding(n_tokens, d_model)
-        # TransformerBlock also accepts n_heads=, d_ffn=, activation=, qk="merged", qk_rank= and attention_scale=.
+        # TransformerBlock also accepts the arguments n_heads, d_ffn, activation, qk="merged", qk_rank and
+        # attention_scale.
         self.block = at.TransformerBlock(d_model, layer_norm_eps=layer_norm_eps)
         self.head = at.Linear(d_model, n_words)
 
@@ -35,7 +36,7 @@ class Model(nn.Module):
 
 
 # A sweep can vary the arguments of the functions in this file, and the parameters that every training has, such as
-# init_sigma, optimizer, learning_rate and n_steps. Arguments with the same name are the same parameter.
+# init_sigma, optimizer, learning_rate and n_steps. An argument that several functions have is one parameter.
 def model(n_words: int = 8, n_tokens: int = 12, d_model: int = 16, layer_norm_eps: float = 1e-5) -> nn.Module:
     return Model(n_words, n_tokens, d_model, layer_norm_eps)
 

@@ -183,7 +183,7 @@ def _content(
     curves: dict[str, list[tuple[int, float]]],
 ) -> TrialContent:
     trial, parameters, spec = row["trial"], _parameters(row), directory.spec
-    # The name begins with the trial's number, because tables cut names off at the end.
+    # The trial's number comes first, because tables cut off the ends of long names.
     words = [f"#{trial}"]
     for name in spec.parameters():
         if name in parameters and name not in spec.fixed():

@@ -205,7 +205,7 @@ class Follower:
         mirror = self._opened()
         if is_new and not is_over():
             mirror.runs.begin()
-        # If the ledger has no rows it is not read, because reading would import the workload for the names of its
+        # A ledger without rows is not read, because reading it would import the workload only to get the names of its
         # columns.
         seconds = self._log_missing(mirror, is_over) if names else 0.0
         self._seen = names
@@ -219,12 +219,12 @@ class Follower:
             self._store.check()
         self.claim()
         directory = SweepDirectory.open(self._place)
-        # If replicates were added or failed trainings are repeated, other trials count as complete, so the existing
-        # runs are looked up again.
+        # If replicates were added or failed trainings are repeated, the set of complete trials has changed, so the
+        # existing runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # `n_present` also includes trials whose logging succeeded but was not counted because the store's answer
-            # was lost.
+            # `n_present` also counts trials that were logged although the store's answer was lost, so that they are not
+            # counted in `n_logged`.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 

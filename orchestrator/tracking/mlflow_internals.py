@@ -94,7 +94,7 @@ class RunTables:
         for metric in run.metrics:
             if metric.key not in latest or _age(metric) > _age(latest[metric.key]):
                 latest[metric.key] = metric
-        # Only one value of each metric is validated, because validating a value takes as long as writing it.
+        # Only one value of each metric is validated, because validating all values takes as long as writing them.
         _, params, tags = validated([*latest.values()], [Param(*param) for param in run.params.items()], all_tags)
         row = {
             "run_uuid": run_id,

@@ -196,12 +196,12 @@ class WandbRuns(Runs):
             batch = contents[start : start + _AT_ONCE]
             for content in batch:
                 if content.trial in unfinished:
-                    # The outdated offline run is removed, because `wandb sync` would otherwise send it along with the
+                    # The offline run is outdated and is removed. Otherwise `wandb sync` would send it together with the
                     # new run.
                     for folder in self._folder.glob(f"wandb/offline-run-*-{unfinished[content.trial]}"):
                         shutil.rmtree(folder)
             folders = [self._log(content) for content in batch]
-            # W&B may still be writing a finished run: `teardown` waits until all runs are on disk.
+            # W&B may still be writing a run that has finished. `teardown` waits until all runs are on disk.
             wandb.teardown()
             for content, folder in zip(batch, folders, strict=True):
                 self._mark(content, folder)

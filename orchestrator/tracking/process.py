@@ -29,8 +29,8 @@ from attnsweep.workloads.errors import UserError
 def main() -> None:
     """Runs the process that writes to MLflow: reads requests from standard input, and writes answers to standard
     output."""
-    # Signals are ignored here: the driver receives the signals that go to the whole process group, and decides how this
-    # process ends.
+    # Ctrl-C and SIGTERM go to all processes of the group. This process ignores them, because the driver receives them
+    # too and decides how this process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # Standard output is redirected to standard error, so that prints of libraries do not mix with the answers to the
@@ -41,7 +41,8 @@ def main() -> None:
     endings: SimpleQueue[bool] = SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin, requests, endings), name="driver", daemon=True).start()
     set_environment()
-    # An import error of MLflow is ignored here, because the first request meets the same error and reports it.
+    # If importing MLflow fails, the error is ignored here, because the first request meets the same error and reports
+    # it.
     with suppress(Exception), importing(without=("pandas", "polars")):
         if can_be_made(tracking_uri()):
             importlib.import_module("attnsweep.orchestrator.tracking.mlflow_internals")
@@ -66,8 +67,8 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
                 requests.put(message)
         status = 0
     finally:
-        # The process exits at once, because a normal exit would wait until the whole sweep is logged. If a trial is
-        # left half-logged, the next run or `attnsweep mlflow-sync` completes it.
+        # The process exits at once. A normal exit would wait until the whole sweep is logged. If a trial is only partly
+        # logged then, the next run or `attnsweep mlflow-sync` completes it.
         os._exit(status)
 
 

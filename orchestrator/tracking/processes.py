@@ -64,7 +64,7 @@ class WritingProcess:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            # `-P` keeps Python from importing a user's file beside the sweep in place of a library.
+            # Because of `-P`, Python does not import a file of the user in the current folder in place of a library.
             [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -60,8 +60,8 @@ class Runs(ABC):
             retried: For each trial of which a failed training was repeated: when its last training ended, in
                 milliseconds since the epoch; `None` while a training is missing.
         """
-        # The numbers of replicates at which trials were complete before replicates were added. Where a rule decides
-        # about replicates, there are none, because a complete trial stays complete.
+        # At these numbers of replicates, trials were complete before replicates were added. If a rule decides how many
+        # replicates a trial gets, there are no such numbers, because a complete trial stays complete.
         n_before = frozenset(self._directory.stages[:-1])
         finished, unfinished = set(), {}
         for trial, run, is_finished, n_trainings, ended in self._found():

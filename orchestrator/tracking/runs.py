@@ -210,7 +210,7 @@ class SweepRuns(Runs):
     def _fill(self, run_id: str, metrics: Sequence[Any], params: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        # The batch may be of any size: MLflow's client splits a batch that is too large for the store.
+        # The batch may have any size, because MLflow's client splits a batch that is too large for the store.
         self._client.log_batch(run_id, metrics=metrics, params=[Param(*param) for param in params.items()])
 
 
@@ -220,8 +220,8 @@ def search_runs(
     """Returns all MLflow runs of a sweep that have the given kind (`sweep` or `trial`) and, if one is given, the given
     status."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
-    # A sweep's name with special characters is not part of the condition, because MLflow cannot escape quotes in a
-    # condition.
+    # The search is limited to this sweep's name only if the name has no special characters, because MLflow cannot
+    # escape quotes in a condition.
     if re.fullmatch(r"[\w.-]+", directory.name):
         tags["attnsweep.sweep"] = directory.name
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())

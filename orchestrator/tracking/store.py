@@ -32,8 +32,8 @@ ledger, in each sweep's directory, has every training.
 """
 
 _ENVIRONMENT = {
-    # MLflow's defaults, 7 retries with a timeout of 120 s, would delay the end of a sweep for minutes if the MLflow
-    # server is gone.
+    # With MLflow's defaults (7 retries, each with a timeout of 120 s) the end of a sweep would be delayed for minutes
+    # if the MLflow server is gone.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -146,7 +146,7 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
                 tags={"mlflow.note.content": _DESCRIPTION.format(name=name)},
             )
         except MlflowException:
-            # Another sweep may have created the experiment in the meantime. If none has, the error is raised again.
+            # If another sweep has created the experiment meanwhile, it is used. Otherwise the error is raised again.
             active = client.get_experiment_by_name(name)
             if active is None:
                 raise
@@ -215,11 +215,11 @@ def _make_database(database: Path) -> None:
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
         draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
         is_kept = kept is not None and _copied_whole(kept, draft)
-        # This request makes MLflow create the missing tables, and the default experiment with its folder in the current
-        # working directory.
+        # This first request makes MLflow create the tables of the database, and the default experiment with a folder in
+        # the current directory.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # The draft database is copied because MLflow keeps it open, and closing a file frees all locks of this process
-        # on that file.
+        # The draft is copied, because MLflow keeps it open: a process that closes a file loses all its locks on that
+        # file.
         shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)
@@ -229,7 +229,7 @@ def _make_database(database: Path) -> None:
             # Another sweep has created the same database in the meantime.
             return
         except OSError:
-            # A file system without hard links raises this error, so the copy is moved into place instead.
+            # On a file system without hard links, the copy is moved into place instead.
             copy.replace(database)
 
 

@@ -164,8 +164,8 @@ class Raised:
     def has_lost_its_gpu(self) -> bool:
         """Whether the GPU context of the trainer's process is broken, so that every later call in that process
         fails."""
-        # For a broken GPU context, PyTorch's error text contains "AcceleratorError", "CUDA error" or "HIP error". For a
-        # lack of memory it contains "CUDA out of memory", which does not match.
+        # If the GPU context is broken, PyTorch's error text contains "AcceleratorError", "CUDA error" or "HIP error".
+        # "CUDA out of memory" does not match, because the context still works.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
 
 

@@ -144,8 +144,8 @@ class PoolPlan:
         shares = self._allotted(claims)
         self.claimed = {node_id: Amount.of(lot.elements()) for node_id, lot in shares.items() if node_id and lot}
         actions: list[Action] = []
-        # Trainers that are running come before trainers that wait for a node, so that the running ones are kept if
-        # there are too many.
+        # Trainers that run come before trainers that wait for a node. So if there are too many, the running ones are
+        # kept.
         for number, trainer in sorted(self.trainers.items(), key=lambda item: not item[1].is_up):
             places = shares.get(trainer.node, Counter())
             if trainer.is_leaving:
@@ -224,8 +224,8 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # The trainer hands back its pack at a probe without an answer, so the report becomes a plain `Progress`.
-            # The trainer that continues the pack reports this probe again.
+            # The trainer gives its pack back at a probe to which it has no answer. The report is converted to a plain
+            # `Progress`; the trainer that continues the pack reports the same probe again.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

@@ -99,7 +99,7 @@ def up_within(seconds: float) -> Iterator[None]:
             try:
                 return look(*arguments)  # type: ignore[no-untyped-call]
             except RuntimeError as error:
-                # No pause is needed between attempts, because each call of Ray's `get_node` already waits for a second.
+                # No pause is needed between attempts, because each call of Ray's `get_node` itself waits for a second.
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"Ray's node on this machine did not start within {seconds:g} s") from error
 
@@ -121,7 +121,7 @@ def ask_control_store(address: str, seconds: float) -> None:
         AuthenticationError: If it is a control store that requires another token than this process has.
         ConnectionError: If nothing at the address answers as Ray does.
     """
-    # The connection ignores web proxies, because a web proxy cannot reach a cluster's inner network.
+    # The connection does not use web proxies, because a proxy cannot reach the inner network of a cluster.
     with grpc_utils.init_grpc_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
             # The empty bytes are an empty protobuf message, which is this request's content.
@@ -150,7 +150,7 @@ def ask_for_token() -> None:
     """Makes a Ray that is started here require a token of everyone who connects, unless `RAY_AUTH_MODE` is set."""
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
-        # Ray's configuration is initialized again, because Ray has read the environment when it was imported.
+        # Ray read the environment when it was imported, so its configuration is initialized again.
         Config.initialize("")
 
 
@@ -194,8 +194,8 @@ def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
     client = control_store()
     if client is None:
         return set()
-    # Each job is requested by its id instead of listing all jobs, because a cluster remembers every job that it ever
-    # had. The two skipped fields would cost a call to the driver of each job.
+    # Each job is requested by its id. A list of all jobs would be long, because a cluster remembers every job that it
+    # ever had. The two skipped fields would each cost a call to the driver of the job.
     skipped = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
     return {
         job

@@ -92,8 +92,8 @@ class TrainerPool:
         self._plan = PoolPlan(wanted, n_nodes)
         self._others = OtherSweeps(run.sweep, priority)
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # The keys are calls that have not been answered yet: the start of a trainer, or the progress of its pack. The
-        # values are numbers of trainers.
+        # The keys are Ray calls that have not been answered yet: the start of a trainer, or a report on its pack's
+        # progress. The values are the numbers of the trainers.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
         self._looked, self._answered = float("-inf"), time.monotonic()
         self._look()
@@ -181,14 +181,14 @@ class TrainerPool:
         waited_for = [*self._calls]
         if not waited_for:
             if self._programs is None or self._programs.done():
-                # No trainer exists yet, so the pool just waits for a node.
+                # There is no trainer yet, so the pool waits for a node.
                 time.sleep(timeout)
             else:
                 wait([self._programs], timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
-            # More reports may have become ready in the meantime, so all ready reports are taken at once.
+            # More reports may have arrived meanwhile, so all that are ready are taken at once.
             ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         reports: Reports = []
         for reference in ready:
@@ -224,7 +224,8 @@ class TrainerPool:
         self._others.compare(plan.nodes, plan.claimed, {node: len(shares) for node, shares in waiting.items()})
 
     def _lose(self, reason: str) -> NoReturn:
-        # The references to the actors are dropped, because without Ray `close` cannot end any actor.
+        # The connection to Ray is lost, so `close` could not end any actor any more. Therefore the references to the
+        # actors are dropped.
         self._forget()
         raise PoolError(reason)
 
@@ -245,8 +246,8 @@ class TrainerPool:
         try:
             report: Report = ray.get(reference)
         except RayTaskError:
-            # A RayTaskError means that the trainer's own code raised outside of a training. This is a fault of
-            # attnsweep, not of the machine, so it is raised again.
+            # A RayTaskError means that the trainer's own code raised an error outside of any training. This is a fault
+            # of attnsweep and not of the machine, so the error is raised again.
             raise
         except RayError as error:
             self._do(self._plan.lost(number))
@@ -265,11 +266,11 @@ class TrainerPool:
                 case "hand back":
                     self._calls[self._actors[number].hand_back.remote()] = number
                 case "end":
-                    # The actor is killed, because a trainer that does not respond may still be alive and keep its CPU
-                    # core.
+                    # A trainer that does not answer may still be alive and use its CPU core. Therefore its actor is
+                    # killed.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: other for reference, other in self._calls.items() if other != number}
-                    # The next check of the cluster replaces the trainer if it is still wanted, so this check is made
+                    # If the trainer is still wanted, the next check of the cluster replaces it. So this check is made
                     # due at once.
                     self._looked = float("-inf")
 
@@ -289,5 +290,5 @@ class TrainerPool:
 
 
 def _is_out_of_memory(error: RayError) -> bool:
-    # The error of a dead actor contains the cause only in its text, so the text is searched.
+    # The error of a dead actor names its cause only in the text, so the text is searched.
     return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

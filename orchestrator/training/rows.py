@@ -245,7 +245,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    # Arrow makes dictionary columns only from lists. `from_pandas=True` turns NaN into null.
+    # Arrow makes dictionary columns only from lists, not from arrays. `from_pandas=True` turns NaN into null.
     plain = values.tolist() if isinstance(values, np.ndarray) and pa.types.is_dictionary(kind) else values
     return pa.array(plain, type=kind, from_pandas=True)
 
@@ -288,7 +288,7 @@ def bleu(written: Written) -> float:
     """
     if not written.references:
         return float("nan")
-    # sacrebleu is imported only here, because a trainer whose workload writes no texts need not load it.
+    # sacrebleu is imported only here, because most trainers do not need it: their workloads write no texts.
     from sacrebleu import corpus_bleu
 
     # `force=True` suppresses sacrebleu's warning that the text is already tokenized.

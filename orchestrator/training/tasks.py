@@ -11,8 +11,8 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # These imports are for type checkers only. Trainers import this module, and the fingerprint of the trainers' code
-    # must not include the storage.
+    # These imports are only for type checkers. Trainers import this module, and changes of the storage must not change
+    # the fingerprint of the trainers' code.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 
@@ -94,7 +94,7 @@ def tasks_of(
         SpecError: If the values contradict each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of version 0.1, `certified_share` is a parameter of the training instead of a field of the spec.
+    # In sweeps of version 0.1, `certified_share` is a parameter of the trainings and not a field of the spec.
     own_share = resolved.certified_share
     share = directory.spec.certified_share if own_share is None else own_share
     origin = seeded_by(directory.spec, trial, resolved)

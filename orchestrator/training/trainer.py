@@ -171,8 +171,8 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # A pack that another trainer handed back at a probe is still without the probe's answer, so it reports the
-        # probe again before it trains.
+        # If another trainer gave this pack back at a probe, nobody has answered the report of this probe yet. So this
+        # trainer reports the probe again before it trains.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
         if self._is_to_tell(self._pack):
@@ -212,7 +212,7 @@ class Trainer:
         if self._saving_since is None:
             return
         now = time.perf_counter()
-        # Checkpoints of large packs are rarer, because their state takes gigabytes, and saving it takes seconds.
+        # For large packs, checkpoints are saved less often, because their state takes gigabytes and seconds to save.
         rarer = max(1.0, (now - self._saving_since) / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
         self._saves_at, self._saving_since = now + rarer * self._checkpoint_seconds, None
 
@@ -281,7 +281,7 @@ def text_of(error: BaseException) -> str:
         text = f"{type(error).__name__}, whose text cannot be read\n"
     # Arrow accepts no lone surrogates, and PostgreSQL no NUL characters.
     text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
-    # The text is shortened after passwords are removed, because half a password would not be recognized as a password.
+    # Passwords are removed before the text is shortened, because half a password would not be recognized.
     text = without_credentials(text)
     if len(text) <= _MOST_CHARACTERS:
         return text
@@ -290,7 +290,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:
-    # PyTorch's CPU allocator raises a plain RuntimeError, so only the text shows that memory ran out.
+    # PyTorch's CPU allocator raises a plain RuntimeError, so a lack of memory can be recognized only by the text.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
 

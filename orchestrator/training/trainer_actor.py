@@ -42,8 +42,8 @@ class Shipment:
         files = {
             path: given_file(Path(path), "files", "a file that trainings read").read_bytes() for path in self._files
         }
-        # The workload is passed as pickle state, because the state is unpickled after the code has been made
-        # importable.
+        # The workload is pickled as a state, because a state is unpickled last. By then the user's code can be
+        # imported.
         return _unloaded, (user_code_of(self.workload), files), self.workload
 
     def __setstate__(self, workload: Workload[Any]) -> None:
@@ -88,8 +88,8 @@ class TrainerActor(Trainer):
     """A trainer in a process of its own, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # Arrow imports pandas at its first conversion, which takes time. Therefore the first conversion is made here
-        # with pandas hidden, unless the user's workload has imported pandas already.
+        # Arrow imports pandas at its first conversion, which takes time. Therefore a first conversion is made here
+        # while pandas is hidden, unless the user's workload has imported pandas already.
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
@@ -114,7 +114,7 @@ class TrainerActor(Trainer):
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # If the trainer has no pack, Ray's own signal handler is called, which ends the process.
+            # A trainer without a pack calls the signal handler that Ray has set, which ends the process.
             if not self.has_pack and callable(before):
                 before(number, frame)
 
@@ -124,6 +124,6 @@ class TrainerActor(Trainer):
         try:
             versions_here = versions(self._run.engine)
         except UserError as error:
-            # The engine cannot run on this machine. The driver gets the reason in place of the engine's version.
+            # The engine cannot run on this machine. In place of the engine's version, the driver gets the reason.
             versions_here = {**versions(), "engine": str(error)}
         return Settled(node, platform.node(), self.accelerator, versions_here, code, self.machine)

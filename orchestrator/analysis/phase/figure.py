@@ -134,7 +134,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=figures.letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
-            # The `gid` of a text keeps the report's dark mode from changing the text's colour.
+            # Text with a `gid` keeps its own colour in the report's dark mode.
             gid=f"residual-{number}",
         )
     bold = "; bold: |z| > 2" if panel.texts else ""

@@ -125,7 +125,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # The loop goes on after a halving that separates no trials, because the next halving may separate some.
+        # The loop continues even if this halving of the bins separates no trials, because the next halving may separate
+        # some.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins

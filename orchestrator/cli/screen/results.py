@@ -57,7 +57,7 @@ def _differences(title: str, rows: "Mapping[str, RateDifference]") -> Table:
     from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 
     def rate(of: "Rate") -> str:
-        # The number of trainings is left out, because it is the same in every row.
+        # The number of trainings is removed from the label, because it is the same in every row.
         return rate_label(of).partition(" of ")[0]
 
     table = Table(
@@ -85,13 +85,13 @@ def print_page(page: "WhyPage", console: Console) -> None:
     say(page.headline, *(f"{name}: {text}" for name, text in page.facts), "")
     table = Table(box=None, header_style="bold")
     for column in page.columns:
-        # Long names are wrapped, not truncated, because a truncated name may stand for several weights.
+        # Long names are wrapped and not truncated, because several names may have the same beginning.
         table.add_column(column, overflow="fold")
     for row in page.rows:
         table.add_row(*row)
     console.print(table)
     for note in page.notes:
-        # Notes wrap between words, because the definitions of a deep model fill many lines.
+        # Notes are wrapped between words, because the definitions of a deep model fill many lines.
         console.print(note, markup=False, highlight=False)
     say("")
     for shown_map in page.maps:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-# Without this variable, the library `tokenizers` warns on stderr whenever the process forks after using threads.
+# This variable prevents a warning of the library `tokenizers` on stderr, whenever the process forks after using
+# threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 Unit: TypeAlias = Literal["words", "characters"]
@@ -67,7 +68,7 @@ class Sentences:
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """Normalizes sentences (Unicode NFC) and splits them into words or characters."""
-    # `specials` is empty, so that a literal <eos> in a text is treated as text.
+    # No special tokens are given, so that an <eos> that occurs in a text is treated like any other text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     chunks = []
     for start in range(0, len(texts), _CHUNK_ROWS):
