@@ -18,7 +18,8 @@ MOST_TRAININGS = 10_000
 """The most trainings of a group whose quartiles are computed; more would look the same. Those with the lowest
 `training_id` are taken: a random draw, because it is a hash."""
 _MOST_STEPS = 100
-"""More distinct steps than this are grouped into bins: trainings of many lengths are probed at many steps."""
+"""If there are more distinct steps than this, they are grouped into bins. This happens if trainings have many
+lengths."""
 
 _AT_STEPS = """
 select trial, replicate, step, value from curves semi join chosen using (trial, replicate) where metric = ?
@@ -50,7 +51,8 @@ select {group}, step, count(*) filter (isfinite({value})) as n, quantile_cont({v
 from followed join chosen using (trial, replicate) join whole using ({group})
 group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
-"""A solved training may end early: at later steps it counts with its last loss. A diverged loss counts as infinite."""
+"""Computes quartiles by step. A solved training that ended early counts with its last loss at later steps, a diverged
+one with an infinite loss."""
 MOVING, STILL = "moving", "still"
 _ENDINGS = f"""
 create temp table if not exists endings as
@@ -112,8 +114,8 @@ def quartile_curves(
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
-    per doubling of the step, each with the loss of the last probe in it. Of a group of more than 10,000 trainings,
-    10,000 are drawn at random.
+    per doubling of the step, each with the loss of the last probe in its range of steps. Of a group of more than 10,000
+    trainings, 10,000 are drawn at random.
 
     Args:
         group: A column of `trainings`.

@@ -9,8 +9,8 @@ Trainings of one trial depend on each other, so the covariance of the coefficien
 never to always within a small part of the range tried, few of the trials decide the fit: each of these pulls the fit
 towards itself, so its residual is too small. Therefore each score is divided by 1 - leverage; a leverage over 1/2
 counts as 1/2, because a smaller divisor only adds noise. Second, no direction of the coefficients gets less variance
-than independent trainings would give it: far from the border no trial disagrees with the fit, which is no proof that
-the fit is right there.
+than independent trainings would give it: where the probability is near 0 or 1, no trial disagrees with the fit, which
+is no proof that the fit is right there.
 
 Source: McCullagh & Nelder 1989, section 2.5; MacKinnon & White 1985 (HC3); Liang & Zeger 1986 (scores by cluster).
 """

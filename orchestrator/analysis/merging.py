@@ -1,4 +1,4 @@
-"""Merges several sweeps of one workload into one directory for analysis; `open_sweep` of several does so in memory."""
+"""Merges several sweeps of one workload into one directory for analysis; `open_sweep` does so in memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -45,7 +45,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
 
     Raises:
         UserError: If the sweeps are of different workloads, not finished or themselves merged, if a trial's number is
-            too large, if they differ in `_MUST_AGREE` or in the type of a column, or if `out` cannot be created.
+            too large, if they differ in a field that `_MUST_AGREE` lists or in the type of a column, or if `out` cannot
+            be created.
     """
     if len(where) < 2:
         raise UserError(

@@ -97,7 +97,8 @@ class Onset(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per group and step: the `share` that has reached the goal, with its pointwise 95% interval
-        `low` to `high`. If there are two parameters, `param_<name>` holds the label of the group's bin of each."""
+        `low` to `high`. If there are two parameters, each has a column `param_<name>` with the label of the group's
+        bin."""
         crossed = self._factors if len(self._factors) > 1 else ()
         columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
         columns |= {"step": int, "share": float, "low": float, "high": float}

@@ -128,7 +128,7 @@ class OnsetTimes:
     came: NDArray[np.bool_]
 
     def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
-        """Selects the trainings for which the mask `inside` (R,) is true."""
+        """Selects the trainings for which `inside`, a mask with one entry per training, is true."""
         return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside])
 
     @property

@@ -75,7 +75,7 @@ class Preferred:
         told: With several objectives, the values that are reported to the study (Optuna's record of the trials) for
             each complete trial, by trial number.
         n_complete: The number of complete trials, except trials whose trainings all failed.
-        n_feasible: The number of these that meet the constraints; `None` without constraints.
+        n_feasible: The number of complete trials that meet the constraints; `None` without constraints.
         constraints: The texts of the constraints.
     """
 
@@ -109,7 +109,7 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Marks the points on the Pareto front: no other point is lower in one coordinate and at most equal in all others.
-    Equal points are all on the front, or none is. `losses` is (points, objectives); less is better."""
+    Of equal points, either all are on the front or none is. `losses` is (points, objectives); less is better."""
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
@@ -224,7 +224,7 @@ class SweepResults(Record):
         by_parameter: The stuck rate by each swept parameter.
         preferred: The best trial or, with several objectives, the Pareto front.
         roles: The roles of attention heads; `None` if no head could have a role.
-        stuck_or_slow: How many stuck trainings more steps would free; `None` without predictions.
+        stuck_or_slow: How many stuck trainings would be freed by more steps; `None` without predictions.
     """
 
     outcomes: dict[str, int]

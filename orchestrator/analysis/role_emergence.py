@@ -193,7 +193,8 @@ class RoleEmergence:
             by the curve; `None` if it emerges in none.
         median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
             different numbers, or without `median_step`.
-        curve: The share of trainings in which the role has emerged, by step, up to 64 points; none without trainings.
+        curve: The share of trainings in which the role has emerged, by step, up to 64 points; no points without
+            trainings.
     """
 
     layer: int | None
@@ -255,7 +256,8 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Says what curves of emergence assume if trainings ended before their step budget; else empty."""
+    """Returns a note on what curves of emergence assume about trainings that ended before their step budget; empty if
+    there are no such trainings."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_MARKDOWN_COLUMNS = 4
-"""The Markdown has no table of roles by parameter if it had more columns than this; the JSON has all numbers."""
+"""The Markdown leaves out the table of roles by parameter if it would have more columns than this; the JSON has all
+numbers."""
 _DASHES = ("-", "--", "-.", ":")
 _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 

@@ -39,7 +39,7 @@ _LAST = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence for and against a statement or a claim: natural logarithms of e-values."""
+    """Evidence for and against a statement or a claim: natural logarithms of e-values (averaged likelihood ratios)."""
 
     pro: float
     contra: float
@@ -149,7 +149,7 @@ class Verdict:
 
 
 def e_value(log: float) -> float:
-    """Converts a natural logarithm to an e-value, capped at 1e12 for display."""
+    """Converts the natural logarithm of an e-value to the e-value, capped at 1e12 for display."""
     return float(np.exp(min(log, np.log(_MOST))))
 
 
@@ -276,7 +276,7 @@ class Power(Record):
             reached the goal by the step.
         share: The share of simulated claims that are supported within the budget.
         n_median, n_most: The number of trainings, of all groups, by which half and by which 90% of the simulated claims
-            are supported; `None` if fewer are.
+            are supported; `None` if fewer claims are supported.
     """
 
     margin: float

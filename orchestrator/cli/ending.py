@@ -79,8 +79,8 @@ def drawing() -> Iterator[None]:
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of the trials that the user chose, once the sweep is finished. Returns a text if this
-    fails. A repeated call changes nothing."""
+    """Keeps the final weights of the trials that the user chose, once the sweep is finished. If this fails, returns a
+    text about the error. A repeated call changes nothing."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights

@@ -34,7 +34,7 @@ from attnsweep.workloads.errors import UserError
 Asks = Callable[[SweepReport], Sequence[WhyPage]]
 """Makes pages about why trainings of a sweep are stuck."""
 Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
-"""Computes the attention maps of some of the trainings that the page shows in full."""
+"""Computes the attention maps of some of the trainings that the page shows one by one."""
 
 
 @dataclass(frozen=True, slots=True)

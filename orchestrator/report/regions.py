@@ -64,12 +64,13 @@ class Regions:
     """The rates that were observed in the bins of the most important parameters.
 
     Attributes:
-        explained: How much each unconditional parameter explains, in falling order.
+        explained: How much each unconditional parameter explains of the differences between the rates of trials, in
+            falling order.
         question: The rate that the report is about.
         measure: The ending whose spread is explained: that of `question`, or `solved` if the rate of the former is the
             same in all trials.
         axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
-        cells: One for each pair of bins; the second axis runs fastest.
+        cells: One for each pair of bins; the bins of the second axis vary fastest.
         best: The cell whose rate of the ending `sought` has the highest lower bound; among equal ones, the highest
             share. If a lower rate is better, it is the cell whose rate has the lowest upper bound. Cells with fewer
             than two trials are chosen last. `None` if a higher rate is better and no training has the ending.

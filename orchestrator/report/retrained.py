@@ -92,13 +92,13 @@ class WhyPage:
     Attributes:
         name: TRIAL/REPLICATE.
         headline: The training's outcome and loss.
-        facts: (name, text): the state at the end and what it means, the way out of it, the forecast of its length, and
-            the certificate (a test of the outcome).
+        facts: (name, text): the state at the end and what it means, the way out of it, the forecast, and the
+            certificate (a test of the outcome).
         columns, rows: The table of the gradient's words (the matrix products whose sum is the gradient), with their
             numbers.
         notes: How to read this table.
         maps: The attention of the training's heads.
-        curve: `eval_loss` at the training's probes, as (step, value), rising steps.
+        curve: `eval_loss` at the training's probes, as (step, value), in the order of steps.
         replay: The command that replays the training.
     """
 

@@ -54,7 +54,7 @@ class Sample:
         motion: Whether the loss was still falling at the end, as in `MotionCurve`.
         is_by_lot: Whether the training was drawn at random; else it was chosen because its trial is an extreme one,
             such as the one with the lowest median loss.
-        curve: `eval_loss` at the probes, as (step, value), rising steps; without values that are not finite.
+        curve: `eval_loss` at the probes, as (step, value), in the order of steps; finite values only.
         roles: The roles of the heads at the last probe, as (layer, the role of each head).
     """
 

@@ -60,7 +60,7 @@ class SweepReport:
         certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
         curves, metric_curves: Curves of the loss by outcome, and of the workload's own metrics by metric and outcome.
         events, delays, event_hazards: When events of the workload come: from `read_events`, which explains them.
-        samples: The trainings that the page shows in full.
+        samples: The trainings that the page shows one by one.
         levels: The reference levels (losses known in advance).
         costs: Core-seconds by pack size (how many trainings shared a batched program).
         failures: The errors, by kind.

@@ -1,4 +1,4 @@
-"""Writes the HTML page about a claim's verdict and an SVG badge; both are self-contained."""
+"""Writes the HTML page about a claim's verdict and an SVG badge; both load no other files."""
 
 from xml.sax.saxutils import escape
 

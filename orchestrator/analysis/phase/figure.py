@@ -28,7 +28,7 @@ _MOST_MARKS = 25
 of residuals has them."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _ROOM = 0.14, 0.1
-"""The share of the x and of the y axis that a cell's numbers need."""
+"""A cell's numbers are drawn if the cell spans at least these shares of the x and of the y axis."""
 
 
 @figures.house_style()

@@ -36,7 +36,7 @@ _FEWEST_SPLINES, _MOST_SPLINES = 6, 32
 _N_PLACES = 96
 """Trials in one cell of a grid with this many cells along each axis are merged into one place."""
 _PRIOR = 10.0
-"""The standard deviation of the logit before any training is seen."""
+"""The standard deviation of the logit in the prior, before any training is seen."""
 _SMOOTHINGS = 10.0 ** np.arange(2, -7, -1)
 _PATIENCE = 3
 """The search ends after this many values of the smoothing in succession that predict worse than the best one."""
@@ -49,8 +49,8 @@ _EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Splines:
-    """The basis functions of a surface over two axes: all products of one of the `n` B-splines of one axis and one of
-    the `n` of the other."""
+    """The basis functions of a surface over two axes: all products of a B-spline of the first axis and a B-spline of
+    the second. Each axis has `n` B-splines."""
 
     n: int
 
@@ -94,8 +94,8 @@ class SmoothLogit:
     """A fitted smooth surface of logits over the square -1..1.
 
     Attributes:
-        coefficients, covariance: (B,) the coefficient of each of B products of splines, and (B, B); use the covariance
-            with Student's t and, for T trials, T - `n_effective` degrees of freedom.
+        coefficients, covariance: (B,) a coefficient for each of B products of splines, and their covariance (B, B). Use
+            it with Student's t and, for T trials, T - `n_effective` degrees of freedom.
         smoothing: The factor of the penalty, chosen by cross-validation.
         n_effective: The effective number of coefficients: the sum of the leverages.
         dispersion: The spread between trials over that of independent trainings, at least 0. It is near 1 if trainings

@@ -85,7 +85,8 @@ class ResidualBin:
         z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
             two: that of independent trainings, and that from the spread between trials, which alone would be far too
             small if few trainings with the ending are expected.
-        off: By how much the observed and expected shares differ at least, beyond chance in any cell.
+        off: The part of the difference between the observed and the expected share that chance does not explain, given
+            that there are several cells.
     """
 
     x_low: float
@@ -179,7 +180,8 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The spread between trials over that of independent trainings; above 1 means dependent trainings or misfit."""
+        """The spread between trials over that of independent trainings; above 1 means dependent trainings, or a surface
+        that does not fit."""
         return self.logit.dispersion
 
     @property

@@ -101,7 +101,7 @@ class OutcomeRates(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval. If
-        there are two parameters, `param_<name>` holds the label of the group's bin of each."""
+        there are two parameters, each has a column `param_<name>` with the label of the group's bin."""
         crossed = self.by.split(",") if len(self.bins) > 1 else []
         columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
         rows = []

@@ -2,8 +2,8 @@
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
 choice. They serve for curves and tests by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
-halved repeatedly, on the scale of the axis, as long as the typical bin keeps enough trials. The typical bin is the one
-that is median, over trials, in its number of trials. If T trials have a value, it must keep at least 25 of them, and at
+halved repeatedly, on the scale of the axis, as long as they keep enough trials. This is judged by the median, over
+trials, of the number of trials in the trial's bin. If T trials have a value, the median has to be at least 25, and at
 least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
@@ -36,7 +36,7 @@ from attnsweep.workloads.errors import UserError
 
 _MOST_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
-"""Bins are halved only while the typical bin keeps this many trials: its interval is then at most +- 0.2."""
+"""Bins are halved only while a typical bin keeps this many trials: the interval of its rate is then at most +- 0.2."""
 _MOST_BINS = 64
 """The most bins of one parameter, twice as many as along an axis of a plane: with more, most bins would be empty if the
 trials crowd in a part of the range."""

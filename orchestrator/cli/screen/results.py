@@ -126,7 +126,7 @@ _DECIDING_SCORES = (
     "solution_2",
     "solution_3",
 )
-"""Scores that decide roles, in the order of their columns."""
+"""The scores of heads that decide their roles, in the order of the table's columns."""
 _MOST_SCORES = 5
 _LEGEND_OF_HEADS = """\
 scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md

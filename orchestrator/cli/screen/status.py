@@ -51,7 +51,7 @@ class _Counts:
 
     Attributes:
         outcomes: The number of trainings by outcome.
-        slow: How many stuck trainings more steps would free; `None` without predictions.
+        slow: How many stuck trainings would be freed by more steps; `None` without predictions.
         n_trials: The number of trials with trainings.
         last: When the last training finished.
         speed: The recent speed; `None` before the second commit of rows to the ledger.
