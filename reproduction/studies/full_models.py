@@ -1,5 +1,5 @@
 """The figures and tables of docs/zeros.md on full models (attention, LayerNorm and a feed-forward part), from the sweep
-`stuck_full`.
+`stuck_full`. Axes: L training, P probe.
 """
 
 import itertools

@@ -1,5 +1,6 @@
 """The init_sigma below which trainings end at the zero of the gradient (docs/notes/precision.md): by floating-point
-type, from the sweep `precision_border`; and of the full models, with k^t q trained as one matrix or as k and q.
+type, from the sweep `precision_border`; and of the full models, with k^t q trained as one matrix or as k and q. Axes: R
+row of the ledger.
 """
 
 import math

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Tensor:
-    """Returns the one-hot categories (n_texts, n_positions, n_categories) of the texts (n_texts, n_positions)."""
+    """Returns the categories of texts as one-hot vectors, (n_texts, n_positions, n_categories)."""
     categories = torch.arange(n_categories, device=text_BM.device)
     return (text_BM.unsqueeze(-1) == categories).to(dtype)
 
@@ -24,11 +24,11 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (n_outputs, n_texts, n_predicted) where logits depend on positions only, and
+    """Returns the attention output, (n_outputs, n_texts, n_positions - 1), where logits depend on positions only, and
     values and residual on categories only.
 
-    K = M - 1: the first position is left out. The output rows are the first axis because they are few: a sum over them
-    then adds long vectors of tokens.
+    The first position is left out. The outputs are the first axis because they are few: a sum over them then adds long
+    vectors of tokens.
     """
     weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
     one_hot_NBM = one_hot_BMN.permute(2, 0, 1).contiguous()
@@ -41,7 +41,7 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (n_texts, n_positions, n_outputs) where logits depend on categories only, values
+    """Returns the attention output, (n_texts, n_positions, n_outputs), where logits depend on categories only, values
     and residual on positions only. Tokens of one category in a text have the same attention weights, which are computed
     once."""
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
@@ -52,8 +52,8 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (n_texts, n_positions, n_outputs) where logits, values and residual depend on the
-    whole token.
+    """Returns the attention output, (n_texts, n_positions, n_outputs), where logits, values and residual depend on both
+    category and position of a token.
     """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
@@ -80,7 +80,9 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Returns the sum over j of weights_oj read_jbn, as one matrix product, (n_texts, n_categories, n_outputs)."""
+    """Multiplies the values of all tokens by the attention weights, and sums over tokens, as one matrix product:
+    (n_texts, n_categories, n_outputs).
+    """
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)
     return summed_OBN.permute(1, 2, 0).contiguous()

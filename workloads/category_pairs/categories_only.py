@@ -1,8 +1,9 @@
-"""System C: attention sees categories only, and values see positions only. With its gradients by formula.
+"""System C: a model in which attention sees categories only, and values see positions only; with its gradients by
+formula.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
 Source: Shin & Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform in the model;
-the formulas of the gradients, which the paper does not print, hold for any distribution of categories.
+the formulas of the gradients hold for any distribution of categories. The paper does not print them.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 
 class CategoriesOnly(nn.Module):
-    """System C: predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, as sum_j v_ij q(X_j, X_i).
+    """System C: predicts the target Y_i = q*(X_{i-1}, X_i), for i = 2..M, as sum_j v_ij q(X_j, X_i). X_i is the
+    category at position i.
 
     Attributes:
         q_NN: Attention logits from category r (row) to category t (column); merged form only.
@@ -40,13 +42,16 @@ class CategoriesOnly(nn.Module):
         return self.v_KM.shape[1]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_categories, n_categories) from category r (row) to category t (column)."""
+        """Returns the attention logits (n_categories, n_categories) from the category that is read (row) to the current
+        category (column).
+        """
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
-        """Returns the exact loss E sum_i (Y_i - Yhat_i)^2 under uniform categories; attention has no softmax.
+        """Returns the exact loss E sum_i (Y_i - Yhat_i)^2 of the answers Yhat under uniform categories; attention has
+        no softmax.
 
-        L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2: docs/theory.md, system C.
+        The formula and its letters are those of docs/theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
         """
         p_K = self.v_KM.diagonal()
         d_K = self.v_KM.diagonal(offset=1)
@@ -63,7 +68,9 @@ class CategoriesOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean over a batch of texts (n_texts, n_positions) of the loss sum_i (Y_i - Yhat_i)^2."""
+        """Returns the squared error of the answers, summed over predicted positions and averaged over texts (n_texts,
+        n_positions).
+        """
         # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
@@ -77,7 +84,9 @@ class CategoriesOnly(nn.Module):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns `target_match`, the correlation of q with q*, both centred, and the norms of q and v."""
+        """Returns `target_match`, the correlation of the logits q with the target table q*, both with centred columns,
+        and the norms of q and of the values v.
+        """
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)
         _, target_centred_NN = _centre(self.target_NN)
@@ -89,10 +98,11 @@ class CategoriesOnly(nn.Module):
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of the predictors 0 and E[Y|X_i], and the level `solved`.
+        """Returns the losses per predicted position of two simple predictors, the output 0 and the mean given the
+        current category, and the loss below which a training is `solved`.
 
-        `solved` is 1% of the loss of the constant predictor E[Y]. The losses are averaged over the given texts, or are
-        exact expectations over all texts. The predictors are exact conditional expectations in both cases.
+        `solved` is 1% of the loss of the best constant. The losses are averaged over the given texts, or are exact
+        expectations over all texts. The predictors are exact conditional expectations either way.
         """
         mean_N, target_centred_NN = _centre(self.target_NN)
         errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
@@ -102,7 +112,7 @@ class CategoriesOnly(nn.Module):
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the means m(t) = E q(X, t) of a table's columns, and the table minus these means."""
+    """Returns the means of a table's columns (over the distribution of categories), and the table minus these means."""
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N
 
@@ -124,7 +134,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """The quantities from which docs/theory.md, system C, builds the gradients, named by the same letters."""
+    """The quantities of system C from which docs/theory.md builds the gradients, named by the same letters."""
 
     p_K: Tensor
     d_K: Tensor
@@ -140,7 +150,9 @@ class Moments:
 
 
 def moments(task: Task) -> Moments:
-    """Returns the moments of q, v and q* for the given category probabilities."""
+    """Returns the quantities from which the gradients of system C are built, for the category probabilities of the
+    task.
+    """
     law, v_KM = task.law_N, task.v_KM
     pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)
@@ -163,8 +175,8 @@ def moments(task: Task) -> Moments:
 
 
 def half_by_values(task: Task) -> Tensor:
-    """Returns half of dL/dv, (n_predicted, n_positions): dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i;
-    dL/dv_ii = -2E[e_i D].
+    """Returns half of the gradient with respect to the values v, (n_predicted, n_positions), in the letters of
+    docs/theory.md, system C: dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii = -2E[e_i D].
     """
     terms = moments(task)
     n_predicted, M = task.v_KM.shape
@@ -176,9 +188,10 @@ def half_by_values(task: Task) -> Tensor:
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """Returns half of the gradient with respect to q, dL/dq(r,t), (n_categories, n_categories).
+    """Returns half of the gradient with respect to the logits q, (n_categories, n_categories).
 
-    dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])
+    In the letters of docs/theory.md, system C: dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum
+    e_i(t)(sg_i pi_r + d_i [r=t])
     """
     terms, law = moments(task), task.law_N
     pairs_NN = torch.outer(law, law)

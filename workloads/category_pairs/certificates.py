@@ -1,9 +1,11 @@
-"""Certificates: tests of why a category-pairs training is stuck, a different one for each label. Axes: L lane.
+"""Certificates: tests of why a category-pairs training is stuck, a different one for each label of its outcome. Axes: L
+lane.
 
-A zero or a reference level of the reduced systems: the test finds a direction of negative curvature that leads out of
-it. The valley at infinity of system P: the training solves once a reset takes it out of the valley. A dead attention
-branch of the full models: a direction of negative curvature leads out of it, or, where second derivatives show none, a
-small kick does. What each test proves: docs/notes/zeros_tests.md.
+At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
+valley at infinity of system P (a descent along which the weights grow without end): the training is solved after a
+reset takes it out of the valley. At a dead attention branch of the full models: a direction of negative curvature leads
+out, or, where second derivatives show none, a small kick (noise added to the weights) frees the training. What each
+test proves: docs/notes/zeros_tests.md.
 """
 
 import math
@@ -25,10 +27,10 @@ from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 
 _SMALL_SHARE = 1e-10
-"""In full models, a curvature counts as negative below minus this share of the largest curvature.
+"""In full models, a curvature counts as negative if it is below 0 by more than this share of the largest curvature.
 
-Near the zero of a product of m factors of size sigma, the curvature downwards is only about sigma^(m-2), which float64
-still distinguishes from 0.
+Where the output is a product of m matrices of small size sigma, the curvature downwards is only about sigma^(m-2),
+which float64 still distinguishes from 0.
 """
 
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -37,7 +39,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 def certify(
     module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_]
 ) -> list[Certificate | None]:
-    """Tests the labels of L stuck trainings. Returns a certificate for each, or `None` for a label without a test.
+    """Tests the outcome labels of stuck trainings. Returns a certificate for each, or `None` for a label without a
+    test.
 
     Args:
         module: The module of ONE training.
@@ -59,7 +62,9 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Returns the losses as a function of the parameters, with the buffers of the state fixed, and the parameters."""
+    """Splits a training's state: returns the losses as a function of the parameters, with the buffers fixed, and the
+    parameters.
+    """
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 
@@ -90,7 +95,9 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    """Certifies that trainings can escape: by negative curvature, and else by kicks that free them."""
+    """Certifies that trainings can escape: by negative curvature, or else by kicks (noise added to the weights) that
+    free them.
+    """
     certificates = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
     undecided = torch.tensor(
         [lane for lane, certificate in enumerate(certificates) if not certificate.agrees], device=lanes.device
@@ -107,7 +114,9 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
 
 
 def _twice_differentiable(loss: Loss) -> Loss:
-    """Returns a loss that is twice differentiable: a full model's error is computed in one piece, not in parts."""
+    """Returns a form of the loss that can be differentiated twice: a full model's error is computed in one piece, not
+    in parts.
+    """
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(module, FullModel):

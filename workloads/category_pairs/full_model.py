@@ -34,7 +34,7 @@ from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
 """A function of tensors by name and texts (n_texts, n_positions). It returns the mean loss over the texts, (), and any
-further tensors (n_texts, ...) with one row per text."""
+further tensors, (n_texts, ...)."""
 
 
 def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
@@ -104,13 +104,14 @@ def _share(part_BM: Tensor, text_BM: Tensor) -> float:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the entries that the penalty of a flavour pulls to zero; no entry for `unconstrained`.
+    """Returns masks of the weights that the penalty of a flavour (a variant of the combined model) pulls to zero; no
+    weights for `unconstrained`.
 
     The paper names the flavours and does not print their losses; these are ours:
 
         added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1, w_2 that the solution leaves zero)
 
-    With categories (c) and positions (p) as rows and columns, the entries left free are
+    With categories (c) and positions (p) as rows and columns of the matrices, the entries left free are
 
         solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
         solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
@@ -145,12 +146,13 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
 
 
 TEXTS_PER_PART = {"cpu": 50}
-"""The texts per part of a loss, by device type: few enough for a pack of 16 to stay in the CPU's cache. A device that
-is not listed takes all texts at once."""
+"""The number of texts for which a loss is computed at a time, by device type: small enough for 16 trainings to stay in
+the CPU's cache. A device that is not listed takes all texts at once."""
 
 
 class FullModel(nn.Module):
-    """Predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, with an attention head and a feed-forward part.
+    """Predicts the target Y_i = q*(X_{i-1}, X_i) for the categories X at positions i = 2..M, with an attention head and
+    a feed-forward part.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
     k and q are separate parameters, as published, although only k^t q matters; with `qk=merged`, the product is.
@@ -223,7 +225,9 @@ class FullModel(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The factor of the attention logits; `learned` is exp(log_scale) / sqrt(d)."""
+        """The factor of the attention logits. If it is learned, it is exp(log_scale) / sqrt(d), with d the number of
+        rows that logits see.
+        """
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
@@ -231,13 +235,15 @@ class FullModel(nn.Module):
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the logits scale k^t q, (n_rows, n_rows), with which column t attends to row s; both number rows of
-        tokens.
+        """Returns the attention logits, scale times k^t q, (n_rows, n_rows), with which a token (column) attends to
+        another (row).
         """
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Returns the matrices of the attention head by name: k, q and v, or k^t q and v if the product is trained."""
+        """Returns the trained matrices of the attention head by name: k, q and v, or k^t q and v if the product is
+        trained.
+        """
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
@@ -251,7 +257,9 @@ class FullModel(nn.Module):
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (n_texts, n_predicted) at positions 2..M if the attention output is replaced by 0."""
+        """Returns the answers (n_texts, n_positions - 1) at all positions but the first, with the attention output
+        replaced by 0.
+        """
         # The answer then depends on the current token alone, so one answer per distinct token is computed.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
@@ -262,8 +270,8 @@ class FullModel(nn.Module):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """Returns the matrix (n_value_rows, n_value_rows) of the skip connection, minus its column means; 0 without a
-        skip connection.
+        """Returns the matrix of the skip connection, (n_value_rows, n_value_rows), minus its column means; zeros
+        without a skip connection.
         """
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
@@ -272,19 +280,19 @@ class FullModel(nn.Module):
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean of (Y_i - answer_i)^2 over texts (n_texts, n_positions) and predicted positions, and the
-        answers (n_texts, n_predicted).
+        """Returns the mean squared error over texts and predicted positions, and the answers (n_texts, n_positions -
+        1).
         """
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean squared error of `forward`. Its gradient is computed part by part (`by_parts`), so it can be
+        """Returns the mean squared error of the answers. It is computed for a few texts at a time, and can be
         differentiated only once."""
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `mean_squared_error`, and the answers (n_texts, n_predicted) without gradients."""
+        """Returns the mean squared error, and the answers (n_texts, n_positions - 1) without gradients."""
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 
@@ -299,7 +307,7 @@ class FullModel(nn.Module):
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
-        """Returns the penalty that the flavour adds to the loss; 0 for all variants but `combined`."""
+        """Returns the penalty that the combined model's flavour adds to the loss; 0 for all other variants."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
@@ -311,21 +319,27 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """Returns w_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis. Z is given with its mean subtracted."""
+        """Applies LayerNorm and the feed-forward part to the last axis of the attention output, which is given with its
+        mean subtracted.
+        """
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Computes `_feed_forward` for a tensor (n_value_rows, tokens), which has the features along its first axis."""
+        """Computes `_feed_forward` for a tensor that has the features along its first axis, (n_value_rows,
+        n_tokens).
+        """
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """Returns W_1 and b_1 with LayerNorm's gain and bias multiplied in. LayerNorm's division is done later."""
+        """Returns weight and bias of the first layer, with LayerNorm's gain and bias multiplied in. LayerNorm's
+        division is done later.
+        """
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 

@@ -1,4 +1,4 @@
-"""Which of the three solutions a full model implements, judged by its learned blocks.
+"""Which of the three solutions of the source a full model implements, judged by the blocks of its matrices k^t q and v.
 
 Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
 
@@ -38,7 +38,8 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 HOLDS = 0.5
 """A solution is implemented if its score is at least this."""
 TAKES_PART = 0.1
-"""A solution is part of a mixture if its blocks have at least this share of the norm and its matches reach `HOLDS`."""
+"""A solution is part of a mixture if its blocks have at least this share of the squared norm and its matches reach
+`HOLDS`."""
 
 LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
@@ -46,7 +47,8 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 def solution_scores(
     variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
-    """Scores L trainings of one full variant, and labels the solution that each implements.
+    """Scores how much trained full models of one variant resemble each of the three solutions, and labels the solution
+    that each implements.
 
     Returns:
         The scores (n_trainings,) by name, which are NaN if a block is zero or constant, or the variant does not have
@@ -94,7 +96,9 @@ def solution_scores(
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """Returns the matrix as (L, N + M, N + M), with zeros in the rows and columns that the variant does not use."""
+    """Returns a matrix of logits or values with rows and columns for all categories and positions, (n_trainings, N + M,
+    N + M): zeros where the variant has none.
+    """
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
     return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))
@@ -114,8 +118,8 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation (n_trainings,) of matrices with a pattern over the entries selected by
-    `where`.
+    """Returns the absolute correlation of matrices with a pattern over the entries selected by `where`,
+    (n_trainings,).
     """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
@@ -147,9 +151,10 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single head of L full models, (n_trainings, 1, 1). The head's role is one of `LABELS`.
+    """Scores the single head of full models, (n_trainings, 1, 1). The head's role is the solution that it implements,
+    one of `LABELS`.
 
-    `parameters` may be those of any lane; `state` holds parameters and buffers, (n_trainings, ...) by name.
+    `parameters` may be those of any of the trainings; `state` holds parameters and buffers, (n_trainings, ...) by name.
     """
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
     scores, label = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])

@@ -1,4 +1,4 @@
-"""Exact identities of the gradients of systems P and C and of the full models."""
+"""Equations that the gradients of systems P and C and of the full models fulfil exactly."""
 
 from collections.abc import Iterator
 from typing import cast

@@ -1,4 +1,5 @@
-"""Lenses of the category-pairs models: attention maps on a text, and the gradients as words (readable terms).
+"""Lenses of the category-pairs models: attention maps on a text, and the gradients as words (the matrix products whose
+sum is a gradient).
 
 The words of system P, and of system C without softmax, are in closed form, averaged over all texts (derivation:
 docs/theory.md, systems P and C). For other models they are averaged over the texts of a batch, and grouped by the
@@ -29,12 +30,12 @@ from attnsweep.workloads.words.terms import AttentionMap, GradientWords, Term, e
 _REST = "I - P"
 _MEAN = "P"
 _LOGITS = "logits"
-"""The weight of a term that is a derivative with respect to the product k^t q. `_by_trained_weights` replaces it by the
-names of the parameters: k and q, or the product."""
+"""The placeholder for the weight of terms of the gradient with respect to the product k^t q. `_by_trained_weights`
+replaces it by the names of the trained matrices: k and q, or the product."""
 
 
 def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
-    """Returns the words (terms as matrix products) of the gradient of system P's exact loss, in float64."""
+    """Returns the words (matrix products whose sum is the gradient) of system P's exact loss, in float64."""
     v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
     q_MK = logits_MK.softmax(0) if softmax else logits_MK
     N, M = system.n_categories, system.n_positions
@@ -69,8 +70,8 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
 
 
 def words_of_categories(system: CategoriesOnly) -> GradientWords:
-    """Returns the words (terms as matrix products) of the gradient of system C's exact loss, without softmax, in
-    float64. Words of the part P concern what the current category alone predicts of the target.
+    """Returns the words (matrix products whose sum is the gradient) of system C's exact loss, without softmax, in
+    float64. Each word concerns what the current category alone predicts of the target (part P), or the rest.
     """
     v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
     target_NN = system.target_NN.double()
@@ -114,9 +115,7 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """Turns a term of the derivative with respect to attention weights, which its text then calls A, into one with
-    respect to logits.
-    """
+    """Turns a term of the gradient with respect to attention weights, written A, into one with respect to logits."""
     text = re.sub(r"\bq\b", "A", term.text)
     if term.weight != _LOGITS:
         return replace(term, text=text)
@@ -147,8 +146,8 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """Yields the terms with respect to the trained weights, times `factor`. By the chain rule, a term S with respect to
-    k^t q is q S' with respect to k, and k S with respect to q."""
+    """Turns terms of the gradient with respect to k^t q into terms with respect to the trained weights, times `factor`.
+    By the chain rule, a term S becomes q S' for k, and k S for q."""
     q = next(name for name in weights if name.startswith("q_"))
     k = next((name for name in weights if name.startswith("k_")), None)
     for term in terms:
@@ -164,7 +163,9 @@ def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, 
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
-    """Returns a full model's attention weights on one text, for the queries at predicted positions (from 2 on)."""
+    """Returns a full model's attention weights on one text, for the queries at all positions but the first, where
+    nothing is predicted.
+    """
     if not isinstance(model, FullModel):
         return None
     text_BM = workload.eval_batch(lanes)["text"][0]
@@ -202,8 +203,8 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the categories of the current and the previous token, in the shape of the model's predictions. This shape
-    is (n_texts, n_predicted) for full models and (n_predicted, n_texts) for systems P and C."""
+    """Returns the categories of the current and the previous token, in the shape of the predictions: (n_texts,
+    n_predicted) for full models and (n_predicted, n_texts) for systems P and C."""
     text_BM = _texts(module, batch)
     current, previous = text_BM[:, 1:], text_BM[:, :-1]
     if not isinstance(module, FullModel):

@@ -1,4 +1,5 @@
-"""How the outcomes of category-pairs trainings are decided: reference levels, measures, and the tables of verdicts.
+"""How the outcomes of category-pairs trainings are decided: losses of simple predictors to compare with, measures, and
+tables of verdicts.
 
 Systems P and C cannot overfit, as they see no text twice. docs/outcomes.md states the rules. Axes: N category, B text,
 K predicted position, L lane, P probe.
@@ -24,11 +25,11 @@ MATCHED = ("mean", "cur", "prev", "additive")
 """The predictors with which a training's answers are compared (docs/outcomes.md)."""
 
 _SOLVED_SHARE = 1e-2
-"""A training is solved if its loss is below this share of Var Y (docs/outcomes.md)."""
+"""A training is solved if its loss is below this share of the target's variance (docs/outcomes.md)."""
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns each reference predictor's answers as a table (n_categories, n_categories): previous category (row),
+    """Returns the answers of simple predictors, each as a table (n_categories, n_categories): previous category (row),
     current category (column).
 
     With row means r, column means c and grand mean g of q*, for uniform categories, predictors and their losses are
@@ -53,19 +54,21 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns the mean squared errors of the reference predictors, and the level `solved`, 1% of Var Y."""
+    """Returns the mean squared errors of the simple predictors, and the error below which a training is `solved`: 1% of
+    the target's variance.
+    """
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Computes the metrics of one training from its answers (n_texts, n_predicted) to held-out texts (n_texts,
-    n_positions): scalars by name.
+    """Computes the metrics of one training from its answers to held-out texts, scalars by name.
 
-    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in units of Var Y,
-    when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample,
-    two more on that sample: `train_mse`, the error without a flavour's added loss, and `train_grad_norm`, the gradient
-    norm of the training loss (on held-out texts the gradient does not vanish where training stops).
+    Y is the target. `match_<f>`: E(answer - f)^2 / Var Y, for a simple predictor f. `ablation`: the mean squared change
+    of the answers, in units of Var Y, when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t
+    q is trained. With a fixed sample, two more on that sample: `train_mse`, the error without a flavour's added loss,
+    and `train_grad_norm`, the gradient norm of the training loss (on held-out texts the gradient does not vanish where
+    training stops).
     """
     text_BM, answer_BK = batch["text"], batch["answer"]
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
@@ -145,18 +148,21 @@ REDUCED = VerdictTable(
 
 
 DEAD_PRODUCT = 0.1
-"""Without softmax, attention is dead if |k| |q| |v| is below this."""
+"""Without softmax, attention counts as dead if the product of norms |k| |q| |v| is below this."""
 DEAD_ABLATION = 1e-3
-"""Attention is dead if replacing its output by 0 changes the answers by less than this share of Var Y."""
+"""Attention is dead if replacing its output by 0 changes the answers by less than this share of the target's
+variance."""
 MATCHES = 0.03
-"""A training matches a reference predictor if its answers differ from it by less than this share of Var Y."""
+"""A training matches a simple predictor if its answers differ from it by less than this share of the target's
+variance."""
 OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
-"""Overfit: train error below 0.5 times the test error, test error above 0.05 Var Y, train error below 0.7 Var Y."""
+"""A training is overfit if its train error is below 0.5 times its test error, its test error above 0.05 of the target's
+variance, and its train error below 0.7 of it."""
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where ablating attention does not change the answers, (n_trainings, n_probes) bool. Under softmax, small
-    k and q are no sign of a dead attention: they make attention uniform, not absent.
+    """Returns at which probes attention is dead: replacing its output by 0 does not change the answers, (n_trainings,
+    n_probes) bool. Under softmax, small k and q are no sign of dead attention: they make attention uniform, not absent.
     """
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
@@ -165,8 +171,9 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |grad| |theta| / loss, (n_trainings, n_probes), on the fixed training sample if
-    there is one. On held-out texts, the gradient's sampling noise would hide a zero of the training loss.
+    """Returns the relative gradient |gradient| |weights| / loss at all probes, (n_trainings, n_probes), on the fixed
+    training sample if there is one. On held-out texts, the gradient's sampling noise would hide a zero of the training
+    loss's gradient.
     """
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)

@@ -1,4 +1,4 @@
-"""The parameters of a category-pairs training, and which of them go together."""
+"""The parameters of a category-pairs training, and which combinations of values are allowed."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,7 +7,7 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters, parameter
 
 REDUCED_VARIANTS = ("positions_only", "categories_only")
-"""Systems P and C: attention alone, without LayerNorm and feed-forward part."""
+"""The variants called systems P and C: attention alone, without LayerNorm and feed-forward part."""
 FULL_VARIANTS = ("solution_1", "solution_2", "solution_3", "combined")
 
 _FULL_ONLY = ("skip", "layer_norm_eps", "attention_scale", "hidden_width")
@@ -16,10 +16,11 @@ _COMBINED_ONLY = ("flavour", "flavour_weight")
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryPairsParameters(TrainingParameters):
-    """Parameters of the reduced systems P (`positions_only`) and C (`categories_only`), and of the full models.
+    """The parameters of systems P (`positions_only`) and C (`categories_only`), which have attention alone, and of the
+    full models.
 
     Raises:
-        SpecError: For a loss that the variant does not have, or a parameter without a meaning for it.
+        SpecError: For a loss that the variant does not have, or a parameter without a meaning for the variant.
     """
 
     variant: str = parameter(

@@ -1,4 +1,5 @@
-"""System P: attention sees positions only; the target is the previous category. With its gradients by formula.
+"""System P: a model in which attention sees positions only; its target is the previous category. With its gradients by
+formula.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch, R row of k and q.
 Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 
 class PositionsOnly(nn.Module):
-    """System P: predicts the previous category X_{i-1}, for i = 2..M, as v sum_j q_ji X_j.
+    """System P: predicts the previous category X_{i-1}, for i = 2..M, as v sum_j q_ji X_j: a value matrix times the
+    attended categories.
 
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
@@ -46,9 +48,10 @@ class PositionsOnly(nn.Module):
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
-        """Returns the exact loss E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories.
+        """Returns the exact loss E sum_i |X_{i-1} - Yhat_i|^2 of the answers Yhat under uniform categories X.
 
-        L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B): docs/theory.md, system P.
+        The formula and its letters are those of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A +
+        s_i^2 B).
         """
         q_MK = self.attention()
         p_K = q_MK.diagonal()
@@ -59,7 +62,9 @@ class PositionsOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean over a batch of texts (n_texts, n_positions) of the loss sum_i |X_{i-1} - Yhat_i|^2."""
+        """Returns the squared error of the answers, summed over predicted positions and averaged over texts (n_texts,
+        n_positions).
+        """
         # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
@@ -67,8 +72,9 @@ class PositionsOnly(nn.Module):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns the norms of q and v, and `alpha` and `beta`, the parts of v along I - P and P, where P = 11^t/N. The
-        signs of `alpha` and `beta` show whether the training descends the valley at infinity (docs/outcomes.md)."""
+        """Returns the norms of the logits q and the values v, and `alpha` and `beta`, the parts of v along I - P and
+        along P, which averages over categories. If their signs are opposite, the training descends the valley at
+        infinity, along which the weights grow without end (docs/outcomes.md)."""
         a, b, _, _ = components(self.v_NN)
         return {
             "alpha": a / (self.n_categories - 1),
@@ -78,7 +84,9 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of the stationary families (docs/outcomes.md), and `solved`."""
+        """Returns the losses per predicted position at the points where the gradient can vanish (docs/outcomes.md), and
+        the loss below which a training is `solved`.
+        """
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {"zero": 1.0, "mean": 1 - 1 / N, "solved": 0.01 if self._softmax else 0.05 * valley}
@@ -91,8 +99,8 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """Returns dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), (n_positions, n_predicted); `components` computes a,
-    b, A and B.
+    """Returns the gradient with respect to the logits, (n_positions, n_predicted): dL/dq_ji = 2/N (-a [j = i-1] - b + A
+    q_ji + B s_i). `components` computes a, b, A and B; s_i is the sum of column i.
     """
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
@@ -100,8 +108,8 @@ def by_attention(system: PositionsOnly) -> Tensor:
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """Returns the gradient dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP), (n_categories,
-    n_categories).
+    """Returns the gradient with respect to the values v, (n_categories, n_categories), in the letters of
+    docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
     """
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)
@@ -112,7 +120,9 @@ def by_values(system: PositionsOnly) -> Tensor:
 
 
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2, where P averages over categories."""
+    """Returns the four numbers through which the values v enter the gradient: a = tr(v (I-P)), b = tr(v P), A = |v
+    (I-P)|^2 and B = |v P|^2, where P averages over categories.
+    """
     N = v_NN.shape[0]
     b = v_NN.sum() / N
     a = v_NN.diagonal().sum() - b
@@ -121,12 +131,14 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """Returns the shift matrix U (n_positions, n_predicted): 1 where row j is one position before the predicted
-    position i, else 0.
+    """Returns the shift matrix (n_positions, n_predicted): 1 where the row is one position before the predicted
+    position, else 0.
     """
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 
 def mean(N: int) -> Tensor:
-    """Returns the matrix P (n_categories, n_categories) that averages over categories: all entries are 1/N."""
+    """Returns the matrix that averages over categories, (n_categories, n_categories): all entries are 1 /
+    n_categories.
+    """
     return torch.full((N, N), 1 / N, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The category-pairs problem: data, losses and outcomes of the reduced systems and the full models."""
+"""The category-pairs problem: data, losses and outcomes of systems P and C (attention alone) and of the full models."""
 
 from typing import ClassVar, cast
 
@@ -23,13 +23,15 @@ from attnsweep.workloads.identities import Identity
 System = PositionsOnly | CategoriesOnly
 
 _EVAL_TEXTS = 2048
-"""Texts in the evaluation batch of systems P and C where the population loss has no closed form."""
+"""The number of texts on which systems P and C are evaluated if the loss over all texts has no closed formula."""
 _FULL_EVAL_TEXTS = 256
-"""Texts in the full models' evaluation batch: 12,544 predicted positions at M = 50."""
+"""The number of texts on which full models are evaluated: 12,544 predicted positions with 50 positions a text."""
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
-    """The workload of systems P and C, with exact or sampled loss, and of the full models, with or without softmax."""
+    """The workload of systems P and C (attention alone) with exact or sampled loss, and of the full models with or
+    without softmax.
+    """
 
     name = "category_pairs"
     parameters = CategoryPairsParameters
@@ -72,13 +74,16 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Returns how a compiled loss splits a full model's texts into parts; `None` for systems P and C."""
+        """Returns how a compiled program splits a full model's texts, so that it computes the loss part by part; `None`
+        for systems P and C.
+        """
         if not parameters.is_full:
             return None
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss: the sum over predicted positions for systems P and C, the mean for full models.
+        """Returns the training loss: the squared error summed over predicted positions for systems P and C, its mean
+        for full models.
 
         The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full
         models is taken over the training's own sample. Full models add the flavour's loss.
@@ -97,7 +102,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"error": error, "answer": answer_BK}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the loss per predicted position: exact if it has a closed form, else on the evaluation batch."""
+        """Returns the loss per predicted position: exact if there is a closed formula, else on the evaluation batch."""
         if isinstance(module, FullModel):
             return batch["error"]
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
@@ -108,7 +113,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the exact reference levels; for a system C that is evaluated on texts, levels estimated on them."""
+        """Returns the losses of simple predictors to compare with: exact, or estimated on texts for a system C that is
+        evaluated on texts.
+        """
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

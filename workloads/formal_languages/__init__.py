@@ -1,4 +1,5 @@
-"""The formal languages FIRST and PARITY. An encoder can represent them exactly but hardly learns them by default.
+"""The formal languages FIRST and PARITY. A transformer encoder can decide them exactly, but with default settings
+hardly learns them.
 
 Source: Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention".
 """

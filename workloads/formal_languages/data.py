@@ -18,12 +18,12 @@ LanguageLanes = Lanes[FormalLanguagesParameters]
 _STEPS_AT_ONCE = 64
 """The number of steps for which strings are drawn together, to spread the fixed cost of a draw."""
 _LANES_AT_ONCE, _ON_A_CPU = 128, 8
-"""The number of lanes drawn together, on a GPU and on a CPU. It bounds the memory of long strings; a GPU takes as long
-for 8 lanes as for 128."""
+"""For how many trainings strings are drawn together, on a GPU and on a CPU. The number bounds the memory of long
+strings; a GPU takes as long for 8 trainings as for 128."""
 
 
 class Lengths(NamedTuple):
-    """The lengths (n_trainings,) of the strings of each lane, int64, and the longest of them.
+    """The string lengths of each training, int64 (n_trainings,), and the longest of them.
 
     `longest` is given separately, because reading it from the tensor would wait for the device.
     """
@@ -33,14 +33,16 @@ class Lengths(NamedTuple):
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """Draws the strings of the first steps of `steps`, at most 64: one batch per step."""
+    """Draws the training strings of the next steps: of the first 64 of `steps`, or of all if there are fewer. One batch
+    per step.
+    """
     drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps[:_STEPS_AT_ONCE])
     by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
     return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Draws strings of training length, and strings of each test length, which are named `<length>/...`."""
+    """Draws held-out strings of training length, and of each test length; the latter are named `<length>/...`."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
@@ -72,7 +74,7 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 
 
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
-    """Draws labelled strings for one step, a few lanes at a time to save memory."""
+    """Draws labelled strings for one step, for a few trainings at a time to save memory."""
     all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
         _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)
@@ -82,8 +84,8 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), with labels: `sign`, +1 for strings of
-    the language and -1 for others, and `odds`, the fraction in the language of all strings with the same number of
+    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), with two labels. `sign` is +1 for strings
+    of the language and -1 for others; `odds` is the fraction in the language of all strings with the same number of
     1s."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
@@ -102,10 +104,9 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws B = `n_strings` strings of random bits for each of S steps, (n_trainings, n_steps, n_strings, n_positions)
-    bool.
+    """Draws `n_strings` strings of random bits for each step, bool (n_trainings, n_steps, n_strings, longest length).
 
-    N is the longest length, and bits beyond a string are false. `name` is that of the random stream.
+    Bits beyond a string's end are false. `name` is the name of the random stream.
     """
     length_L, longest = lengths
     is_inside = torch.arange(longest, device=length_L.device) < length_L.view(-1, 1, 1, 1)

@@ -1,4 +1,5 @@
-"""A post-norm encoder whose answer is read at CLS. Trainings and the exact solutions of the paper use the same encoder.
+"""A post-norm encoder whose answer is read at CLS, the token before the string. Trained encoders and the exact
+solutions of the paper share this code.
 
 Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a
 token (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H
@@ -24,18 +25,18 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
 
 ENCODER_SCALES = (*ATTENTION_SCALES, "log_n_query_inv_sqrt_d")
-"""The scales of `logit_scale`, and the scale of the authors' code: `log_n_query_inv_sqrt_d` multiplies a layer's input
-by log(n) before it is projected to queries, so the queries' bias is not multiplied. Without bias it equals
-`log_n_inv_sqrt_d`. For a string w, code and paper both take n = |w| + 1: they count CLS."""
+"""The names of the scales of attention logits, among them that of the authors' code: `log_n_query_inv_sqrt_d`
+multiplies a layer's input by log(n) before it is projected to queries, so the queries' bias is not multiplied. Without
+bias it equals `log_n_inv_sqrt_d`. For a string w, code and paper both take n = |w| + 1: they count CLS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder, which all lanes of a pack share.
+    """The sizes of an encoder, which are the same for all trainings of one program.
 
     Attributes:
         n_position_features: The number of a token's features that encode its position.
-        has_layer_norm: Without LayerNorm a layer is c = Att(a) + a, a' = FFN(c) + c.
+        has_layer_norm: Whether there is LayerNorm. Without it a layer is c = Att(a) + a, a' = FFN(c) + c.
     """
 
     n_layers: int
@@ -64,7 +65,9 @@ class _Setting:
 
 
 class EncoderLayer(nn.Module):
-    """A post-norm layer: c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2."""
+    """A layer with LayerNorm LN after each residual sum: c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2
+    relu(W_1 c + b_1) + b_2.
+    """
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -86,8 +89,8 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (n_rows, d_model), or (n_strings, d_model) at CLS with `cls_only`, and the
-        attention of CLS, (n_strings, n_heads, n_tokens).
+        """Returns the layer's output, (n_rows, d_model), and the attention of CLS, (n_strings, n_heads, n_tokens). With
+        `cls_only` the output is that at CLS alone, (n_strings, d_model).
         """
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
@@ -101,7 +104,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Computes attention. Returns the weighted values, (n_strings, n_queries, d_model), and the weights,
+        """Computes attention. Returns the mixed values, (n_strings, n_queries, d_model), and the attention weights,
         (n_strings, n_heads, n_queries, n_tokens).
         """
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
@@ -175,7 +178,7 @@ class Encoder(nn.Module):
 
 
 def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
-    """Returns a function that draws each initial parameter as PyTorch's modules do.
+    """Returns a function that draws each initial parameter from the distribution that PyTorch's modules use.
 
     Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
     in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.

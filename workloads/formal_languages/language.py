@@ -20,7 +20,7 @@ class Language(ABC):
     Attributes:
         name: The value of the parameter `language`.
         summary: The condition of membership, in a few words.
-        n_position_features: P, the number of features that encode a position.
+        n_position_features: The number of features that encode a position.
         n_marked_positions: The number of positions at the start of the string that have their own features, if all
             later positions share the same features. Symbols at later positions then differ only in being 0 or 1, so
             there are few kinds of tokens. `None` if the features of all positions differ.
@@ -33,16 +33,17 @@ class Language(ABC):
 
     @abstractmethod
     def contains(self, text: Tensor, length: Tensor) -> Tensor:
-        """Returns whether each string belongs to the language, (...) bool.
+        """Returns whether each string belongs to the language, a bool for each string.
 
         Args:
             text: (..., n_positions) bool, true for 1; false from position `length` on.
-            length: (...) int64, the strings' lengths, at most N.
+            length: (...) int64, the strings' lengths, at most n_positions.
         """
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """Returns the numbers that encode each position, (..., n_features) float64. CLS is at 0, the string at 1..n-1.
+        """Returns the numbers that encode each position, (..., n_features) float64. Position 0 is CLS; the string has
+        positions 1 to n - 1.
 
         Args:
             position: (...) int64.
@@ -50,10 +51,10 @@ class Language(ABC):
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """Returns which fraction of all strings with a given length and number of 1s belongs to the language, (...).
+        """Returns which fraction of all strings with a given length and number of 1s belongs to the language.
 
-        The reference level `count` is computed from it. `None` if the number of 1s decides membership, or if the share
-        is not known.
+        The loss `count` of a predictor that knows the number of 1s is computed from it. `None` if the number of 1s
+        decides membership, or if the fraction is not known.
 
         Args:
             n_ones, length: (...) int64, the number of 1s and the length of each string.
@@ -64,11 +65,11 @@ class Language(ABC):
 
 CLS = 2
 N_SYMBOLS = 3
-"""The number of symbols: 0, 1 and CLS."""
+"""The number of symbols: 0, 1 and CLS, which precedes the string."""
 REPRESENTATIONS = ("kinds", "positions")
 ABSENT = -1e30
-"""The log-count of a token that does not occur, in place of log(0) = -inf. It is finite, so that 0 times it is 0;
-softmax maps it to exactly 0, with gradient 0."""
+"""The log-count of a token that does not occur, in place of log(0) = -inf. It is finite, so that 0 times it is 0.
+Softmax gives such a token exactly the weight 0, with gradient 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Tokens:
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
         log_count_BT: The logarithm of the number of identical tokens that a token stands for; `ABSENT` for 0.
-        log_n: () the logarithm of the number of positions, n = |w| + 1.
+        log_n: () the logarithm of the number of positions: the length of the string plus 1 for CLS.
     """
 
     feature_BTF: Tensor
@@ -92,9 +93,9 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
     Args:
         language: The language, which defines the features of positions.
         text: (..., n_positions) bool, false from position `length` on.
-        length: (...) int64, |w|; must be N for all strings with `positions`.
-        representation: `positions`: N + 1 tokens. `kinds`: one token for CLS, one for each marked position of the
-            language, one for all further 0s, and one for all further 1s.
+        length: (...) int64, the strings' lengths; with `positions` all must be n_positions.
+        representation: `positions`: one token for CLS and one for each position. `kinds`: one token for CLS, one for
+            each marked position of the language, one for all further 0s, and one for all further 1s.
     """
     log_n = torch.log1p(length.to(torch.float64))
     split = _by_kind if representation == "kinds" else _by_position
@@ -105,7 +106,9 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts, (..., n_tokens) each, with one token for each position."""
+    """Returns symbols, positions and log-counts of a string's tokens, (..., n_tokens) each, with one token for each
+    position.
+    """
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
     position = torch.arange(symbol.shape[-1], device=text.device).expand_as(symbol)
@@ -113,14 +116,14 @@ def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tens
 
 
 def count_ones(text: Tensor) -> Tensor:
-    """Returns the number of 1s in each string (..., n_positions), as (...) int64."""
+    """Returns the number of 1s in each string, int64, for strings (..., n_positions)."""
     # The 1s are summed in float32, which is exact below 2^24 and takes a fifth of the time of a sum of bools.
     return text.to(torch.float32).sum(-1).to(torch.int64)
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts, (..., n_tokens) each, with one token for all positions that look
-    alike.
+    """Returns symbols, positions and log-counts of a string's tokens, (..., n_tokens) each, with one token for all
+    positions that look alike.
     """
     marked = language.n_marked_positions
     assert marked is not None

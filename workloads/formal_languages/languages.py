@@ -7,7 +7,7 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """The language FIRST: strings that start with 1. The only position feature is 1 at position 1, else 0.
+    """The language FIRST: strings that start with 1. Its only position feature is 1 at position 1 and 0 elsewhere.
 
     Source: Chiang & Cholak 2022, section 2 and figure 4.
     """
@@ -30,7 +30,8 @@ class First(Language):
 
 
 class Parity(Language):
-    """The language PARITY: strings with an odd number of 1s. Position i of n has the features i/n and cos(i pi).
+    """The language PARITY: strings with an odd number of 1s. Position i of n has the features i/n and cos(i pi), which
+    alternates in sign.
 
     Source: Chiang & Cholak 2022, section 3.1.
     """

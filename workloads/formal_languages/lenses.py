@@ -1,4 +1,6 @@
-"""Lenses of an encoder: the attention of CLS on a string, and gradients in words, grouped by the number of 1s."""
+"""Lenses of an encoder: the attention of CLS on a string, and gradients as words (the matrix products whose sum is a
+gradient), grouped by the number of 1s.
+"""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -18,7 +20,7 @@ _SYMBOLS = ("0", "1", "CLS")
 
 
 def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention maps of CLS on one of the strings that heads are scored on."""
+    """Returns the attention maps of CLS on one of the strings on which heads are scored."""
     del workload
     number = chosen(sentence, _N_STRINGS)
     batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}
@@ -33,8 +35,8 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the tokens of a string as text, and a mask of the token places that the string uses, (n_tokens,) bool. A
-    token that stands for several symbols is followed by their number, as in `0 ×3`.
+    """Returns the tokens of a string as text, and a mask (n_tokens,) of the token places that the string uses. A token
+    that stands for several symbols is followed by their number, as in `0 ×3`.
     """
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
@@ -47,7 +49,7 @@ def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _count(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the number of 1s in each string, by which the words of gradients are grouped."""
+    """Returns the number of 1s in each string, by which terms of gradients are grouped."""
     del module
     return {"count": (batch["feature"][..., 1] * batch["log_count"].exp()).sum(-1).round().to(torch.int64)}
 

@@ -1,4 +1,4 @@
-"""The parameters of a training on a formal language, and which of them go together."""
+"""The parameters of a training on a formal language, and which combinations of values are allowed."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,8 +12,8 @@ from attnsweep.workloads.update_rules import optimizer_parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
-"""The default longest test length by representation. With one token per position, a string of length 1,000 would need a
-million logits."""
+"""The default longest test length, by how strings become tokens. With one token per position, a string of length 1,000
+would need a million logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,9 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How strings become tokens: `kinds` or `positions`, to one of which `auto` is resolved."""
+        """How strings become tokens, `kinds` or `positions`: the value of the parameter, or the choice that `auto`
+        makes.
+        """
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
@@ -108,7 +110,9 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the static key. With one token per position it contains the training length, which changes shapes."""
+        """Returns what trainings of one program must have in common. With one token per position this includes the
+        training length, which changes shapes.
+        """
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 

@@ -1,4 +1,5 @@
-"""The workload of encoders that learn a formal language: losses, reference levels, outcomes and scores of heads.
+"""The workload of encoders that learn a formal language: losses, simple predictors to compare with, outcomes, and
+scores of heads.
 
 Axes: L lane, P probe, B string, H head, T token.
 """
@@ -34,20 +35,23 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
 POSITIONAL = 0.5
-"""A head is `positional` if CLS gives position 1 more than this share of its attention, on average over strings."""
+"""A head is `positional` if it gives position 1 more than this share of the attention of CLS, on average over
+strings."""
 
 _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """Returns the attention of CLS to position 1, averaged over strings, (n_heads,); NaN without position features."""
+    """Returns the attention that each head of CLS gives to position 1, averaged over strings, (n_heads,); NaN without
+    position features.
+    """
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """Returns the entropy of the attention of CLS, relative to the maximum log n, (n_heads,), averaged over strings. A
-    token that stands for several positions shares its attention equally among them."""
+    """Returns the entropy of each head's attention at CLS, divided by its maximum log n and averaged over strings,
+    (n_heads,). A token that stands for several positions shares its attention equally among them."""
     log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
 
@@ -62,8 +66,8 @@ def _looked_at(lanes: LanguageLanes) -> Batch:
 SOLVED_BITS = 0.05
 """A training is solved if it classifies all evaluation strings correctly and its cross-entropy is below this."""
 CONSTANT_LOGIT_STD = 1e-2
-"""The logit counts as constant if its standard deviation over strings is below this. Such a deviation changes the
-cross-entropy by less than 2e-5 bits."""
+"""The logit counts as constant if its standard deviation over strings is below this, which changes the cross-entropy by
+less than 2e-5 bits."""
 
 
 VERDICTS = VerdictTable(
@@ -150,15 +154,15 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return {"logit": cast(Encoder, module)(tokens_of(batch))}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in bits per string, which is 1 for a constant logit of 0."""
+        """Returns the cross-entropy in bits per string. A constant logit of 0 has the loss 1."""
         del module
         return _NAT * _cross_entropy(batch["logit"], batch["sign"])
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns accuracy and spread of the logit at the training length, and the measures at each test length.
+        """Returns accuracy and spread of the logit at the training length, and further measures at each test length.
 
-        At each test length: cross-entropy in bits, accuracy, whether all strings are classified correctly, and the
-        attention of CLS to position 1 (mean over heads, summed over layers).
+        The measures at each test length are the cross-entropy in bits, the accuracy, whether all strings are classified
+        correctly, and the attention of CLS to position 1 (mean over heads, summed over layers).
         """
         encoder = cast(Encoder, module)
         measured = {
@@ -179,8 +183,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses on the evaluation strings of the logit 0, the best constant, and, if the language has it,
-        the best function of the number of 1s."""
+        """Returns the losses of simple predictors on the evaluation strings: the logit 0, the best constant, and, if it
+        is known, the best function of the number of 1s."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -201,8 +205,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return identities_of(parameters)
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
-        """Scores the heads of L trainings, (n_trainings, n_layers, n_heads), on strings of training length. The role is
-        `positional` or `none`."""
+        """Scores the heads of trained encoders, (n_trainings, n_layers, n_heads), on strings of training length, by
+        their attention to position 1. A head is labelled `positional` or `none`."""
 
         def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
             encoder, tokens = cast(Encoder, module), tokens_of(batch)

@@ -19,11 +19,12 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
 
 Gradients = dict[str, Tensor]
-"""The gradients with respect to parameters, by parameter name."""
+"""Gradients with respect to parameters, by parameter name."""
 
 
 def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
-    """Returns the gradients of the weighted cross-entropy with respect to all parameters, by the paper's formulas.
+    """Returns the gradients of the weighted cross-entropy with respect to all parameters of a GPT, by the paper's
+    formulas.
 
     Args:
         model: The model of one training, in float64.
@@ -81,8 +82,8 @@ def _block(block: TransformerBlock, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) 
 
 
 def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of y = x w^t + b, and of its low-rank update if there is one. dL/dw = D^t x, dL/db = sum D,
-    dL/dx = D w."""
+    """Returns the gradients of a linear layer y = x w^t + b, given the gradient D with respect to y: dL/dw = D^t x,
+    dL/db = sum D, dL/dx = D w. A low-rank update is included if there is one."""
     assert isinstance(layer, Linear)
     rows, D_rows = x.flatten(0, -2), D.flatten(0, -2)
     gradients, below = {"weight": D_rows.T @ rows, "bias": D_rows.sum(0)}, D @ layer.weight
@@ -94,7 +95,9 @@ def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
 
 
 def layer_norm(layer: LayerNorm, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a LayerNorm (equation 40), which are exact for any epsilon inside the root."""
+    """Returns the gradients of a LayerNorm (equation 40 of Boue 2025), which are exact for any epsilon inside
+    the root.
+    """
     centred = x - x.mean(-1, keepdim=True)
     deviation = (centred.square().mean(-1, keepdim=True) + layer.layer_norm_eps).sqrt()
     normal = centred / deviation
@@ -111,7 +114,7 @@ def _feed_forward(ffn: FeedForward, x: Tensor, D: Tensor) -> tuple[Gradients, Te
 
 
 def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of an attention layer (equations 24-33). They flow through the values, and through the
+    """Returns the gradients of an attention layer (equations 24-33 of Boue 2025): through the values, and through the
     softmax of each query to queries and keys."""
     key_BHTC, value_BHTE = layer.keys(x_BTD), layer.values(x_BTD)
     weight_BHTT = layer.attend(x_BTD, key_BHTC, value_BHTE, sight)[1]

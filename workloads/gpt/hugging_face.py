@@ -20,19 +20,20 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 _TOLERANCE = 1e-4
-"""The largest accepted difference of logits, relative to the largest logit. The two models add in different orders, so
-they round differently."""
+"""The largest accepted difference between the logits of the two models, relative to the largest logit: they add in
+different orders, so they round differently."""
 
 
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
     """Converts a GPT to Hugging Face's `GPT2LMHeadModel`, in eval mode and with the same logits.
 
-    Low-rank updates are added to the weights that they update. Where our attention logits are not divided by
-    sqrt(D / H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. The bias b
-    of an untied last layer goes into the bias of the LayerNorm before it, as the d with W d = b.
+    Low-rank updates are added to the weights that they update. Where our attention logits are not divided by sqrt(D /
+    H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. GPT-2's last layer
+    has no bias. The bias b of an untied last layer is therefore moved to the LayerNorm before it, as a vector d with W
+    d = b, where W is the layer's weight.
 
     Raises:
-        UserError: For a parameter without a counterpart in GPT-2, or if no d with W d = b exists.
+        UserError: For a parameter without a counterpart in GPT-2, or if there is no such vector d.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -135,7 +136,9 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the shortest vector d, (d_model,), with W d = b, or the nearest to it if there is no solution."""
+    """Returns the shortest vector d, (d_model,), that replaces the bias b of the last layer with weight W, so that W d
+    = b, or comes nearest to it if none does exactly.
+    """
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 

@@ -1,4 +1,5 @@
-"""Exact identities of the gradients of a GPT of any depth: flat directions, redundant biases, gauge groups.
+"""Equations that the gradients of a GPT of any depth fulfil exactly, because the loss is constant along some directions
+of the weights.
 
 LayerNorms remove the mean of all that is added to the residual stream before it is read, and the last layer feeds a
 softmax. Weights have the axes (outputs, inputs), as in PyTorch; identities need (inputs, outputs). Source:
@@ -28,7 +29,7 @@ from attnsweep.workloads.identities import (
 from attnsweep.workloads.identities.groups import Layer, attention_layer, merged_keys, norm_before
 
 _WRITES = ("attention.out", "ffn.second")
-"""The layers of a block that write to the residual stream."""
+"""The layers of a block that add to the residual stream."""
 
 
 def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
@@ -50,7 +51,9 @@ def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
 
 
 def _embedding_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields identities of the embeddings; if tied, of positions only, as the last layer reads the tokens' too."""
+    """Yields equations for the gradients of the embeddings. If embeddings are tied, they cover positions only, because
+    the last layer reads the tokens' embeddings too.
+    """
     token, position = Part("token.weight"), Part("position")
     is_learned = parameters.positions == "learned"
     if is_learned:
@@ -92,7 +95,7 @@ def _head_identities(parameters: GPTParameters) -> Iterator[Identity]:
 
 
 def _update_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields the identities of low-rank updates, for models whose other weights are frozen."""
+    """Yields equations for the gradients of low-rank updates, for models whose other weights are frozen."""
     query_key = ("query", "key") if parameters.qk == "factored" else ("query",)
     block_layers = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
     layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in block_layers]

@@ -1,4 +1,6 @@
-"""Lenses of a GPT: gradients in words, grouped by the current token, and the names of a text's tokens."""
+"""Lenses of a GPT: gradients as words (the matrix products whose sum is a gradient), grouped by the current token, and
+the names of a text's tokens.
+"""
 
 from collections.abc import Sequence
 

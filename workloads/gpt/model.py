@@ -19,12 +19,13 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The sizes and options of a GPT, which all lanes of a pack share. They have the names of the parameters.
+    """The sizes and options of a GPT, which are the same for all trainings of one program. They are named like the
+    workload's parameters.
 
     Attributes:
-        n_words: V, the size of the vocabulary.
-        n_tokens: C, the largest number of tokens in a sequence.
-        d_ffn: Width of the feed-forward parts; `None` = 4 D.
+        n_words: The size of the vocabulary.
+        n_tokens: The largest number of tokens in a sequence.
+        d_ffn: Width of the feed-forward parts; `None` = 4 d_model.
         positions: A name among `POSITIONS`.
         tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
         is_causal: Whether a token sees no later tokens.
@@ -53,7 +54,7 @@ class GPT(nn.Module):
 
     Args:
         shape: The sizes.
-        attention_scale, layer_norm_eps, lora_scale: Values in which lanes may differ.
+        attention_scale, layer_norm_eps, lora_scale: Values in which trainings of one program may differ.
 
     Attributes:
         token: The token embeddings (n_words, d_model).
@@ -116,12 +117,12 @@ class GPT(nn.Module):
         return self.logits(x_BTD), weights
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the attention weights of all N blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
+        """Returns the attention weights of all blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
         return torch.stack(self.trace(token_BT)[1])
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """Returns the embeddings of tokens (n_sequences, n_tokens) at positions `first`, `first` + 1, ...,
-        (n_sequences, n_tokens, d_model).
+        """Returns the embeddings (n_sequences, n_tokens, d_model) of tokens at the positions `first`, `first` +
+        1, ...
         """
         x_BTD: Tensor = self.token(token_BT)
         positions = slice(first, first + token_BT.shape[1])
@@ -130,8 +131,8 @@ class GPT(nn.Module):
         return x_BTD + (self.position_CD if self.position is None else self.position)[positions]
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Returns the logits (n_sequences, n_tokens, n_words), given the residual stream after the last block,
-        (n_sequences, n_tokens, d_model).
+        """Returns the logits (n_sequences, n_tokens, n_words) that follow from the residual stream after the last
+        block, (n_sequences, n_tokens, d_model).
         """
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)

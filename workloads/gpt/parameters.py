@@ -1,4 +1,4 @@
-"""The parameters of a GPT's training, and which of them go together."""
+"""The parameters of a GPT's training, and which combinations of values are allowed."""
 
 import json
 from collections.abc import Mapping

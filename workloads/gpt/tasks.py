@@ -1,4 +1,4 @@
-"""The tasks on which a GPT can be trained: sequences, their distributions ("laws"), and losses of reference predictors.
+"""The tasks on which a GPT can be trained: sequences, their distributions ("laws"), and losses of simple predictors.
 
 Axes: L lane, B sequence, T token, V word (current token or target), P previous token, or pair of tokens (previous,
 current), N token of a part of a text.
@@ -22,7 +22,7 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.text import read_text
 
 Laws = dict[str, Tensor]
-"""The tensors that define the distributions of the sequences of L trainings: (n_trainings, ...) by name."""
+"""The tensors that define the distributions of the trainings' sequences, (n_trainings, ...) by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Sequences:
     """Sequences of tokens, with the target that is to be predicted at each token.
 
     Attributes:
-        token_LBT, target_LBT: int64, below V.
+        token_LBT, target_LBT: int64, below the size of the vocabulary.
         counts_LBT: bool, whether the prediction at each token counts in the loss.
     """
 
@@ -40,7 +40,7 @@ class Sequences:
 
 
 class Task(ABC):
-    """A distribution of token sequences for each training, drawn from the training's own random streams.
+    """A kind of token sequences, whose distribution is drawn for each training from the training's own random streams.
 
     Attributes:
         name: The value of the parameter `task`.
@@ -52,10 +52,10 @@ class Task(ABC):
     most_words: ClassVar[int] = 64
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Checks that the sizes fit the task, and that no corpus is given to a task that reads none.
+        """Checks that the sizes fit the task, and that a corpus is given if the task reads one, and only then.
 
         Raises:
-            SpecError: If a size does not fit, or a corpus is missing or not read.
+            SpecError: If a size does not fit, a corpus is missing, or a corpus is given to a task that reads none.
         """
         del n_tokens
         if corpus is not None:
@@ -74,15 +74,16 @@ class Task(ABC):
             raise SpecError("n_words", given=n_words, expected=f"{least}, {reason}", fix="raise n_words")
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest `chain_contrast` with which noise in `n_judged` tokens decides no outcome."""
+        """Returns the smallest `chain_contrast` at which noise in `n_judged` tokens cannot decide an outcome."""
         del n_judged
         return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws what the sequence distributions of L trainings differ in, tensors by name; empty if all are alike.
+        """Draws the tensors in which the sequence distributions of the trainings differ, by name; none if all
+        distributions are equal.
 
         Args:
-            streams: The random streams of the L trainings.
+            streams: The random streams of the trainings.
             n_words: V.
             contrast_L: The parameter `chain_contrast`, float64.
             corpus: The file of a prepared text, if the task reads one.
@@ -97,7 +98,7 @@ class Task(ABC):
         """Draws the sequences of a training step, or held-out ones.
 
         Args:
-            streams: The random streams of the L trainings.
+            streams: The random streams of the trainings.
             name: The name of the stream: `batch` for training data, another name for held-out data.
             laws: The distributions that `laws` returned.
             n_words: V.
@@ -107,8 +108,7 @@ class Task(ABC):
 
     @abstractmethod
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns -log p of the targets under each reference predictor, (n_trainings, n_sequences, n_tokens) float64 by
-        name.
+        """Returns -log p of the targets under simple predictors, float64 (n_trainings, n_sequences, n_tokens) by name.
 
         Values at tokens that do not count have no meaning. The predictors are `constant`, the best that does not depend
         on the input; `current`, the best that depends on the current token alone; `optimum`, the best of all, NaN if it
@@ -116,14 +116,16 @@ class Task(ABC):
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens at which the task needs a previous-token head, and scores it there, (n_trainings,
-        n_sequences, n_tokens) bool.
+        """Returns the tokens at which the task needs a previous-token head, which is scored there, bool (n_trainings,
+        n_sequences, n_tokens).
         """
         return drawn.counts_LBT
 
 
 class BigramTable(Task):
-    """Independent uniform tokens, with targets y_i = table(x_(i-1), x_i) from a random table for each training."""
+    """Independent uniform tokens. The target at a token is looked up by the previous and the current token, in a random
+    table for each training.
+    """
 
     name = "bigram_table"
     # A drawn table whose targets depend on the current token alone leaves nothing to solve. With 2 words this is one
@@ -131,8 +133,8 @@ class BigramTable(Task):
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws `table` (n_trainings, n_pairs, n_words) int64: the target for each pair of previous and current
-        token.
+        """Draws `table`, int64 (n_trainings, n_pairs, n_words): the target for each pair of previous and
+        current token.
         """
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
@@ -161,14 +163,16 @@ _DEVIATIONS = 10.0
 
 
 class Order2Chain(Task):
-    """Stationary Markov chains: p(y | x_(i-1), x_i) = softmax(contrast z), with z ~ N(0, 1) drawn for each training."""
+    """Stationary Markov chains in which the next token depends on the previous and the current one: its probabilities
+    are softmax(contrast z), with z ~ N(0, 1) drawn for each training.
+    """
 
     name = "order_2_chain"
     least_words = 4  # As in `BigramTable`.
     most_words = 16  # The stationary distribution is found by solving a linear system of V^2 unknowns.
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest contrast with which noise does not decide the outcome, rounded up to two digits.
+        """Returns the smallest contrast at which noise cannot decide the outcome, rounded up to two digits.
 
         The best predictor that sees the current token alone is worse than the optimum by about
         contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the
@@ -178,8 +182,8 @@ class Order2Chain(Task):
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws transition probabilities `next` (n_trainings, n_pairs, n_words), and computes the stationary law `pair`
-        (n_trainings, n_pairs) of pairs.
+        """Draws the transition probabilities `next` (n_trainings, n_pairs, n_words) from pairs of tokens to the next
+        one, and computes the stationary distribution `pair` (n_trainings, n_pairs) of pairs.
         """
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
@@ -217,8 +221,8 @@ class Order2Chain(Task):
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """Returns the stationary distribution of token pairs, (n_trainings, n_pairs): the p with p (1 - M + E) = 1, where E
-    is all ones.
+    """Returns the stationary distribution of token pairs, (n_trainings, n_pairs): the p with p (1 - M + E) = 1, where M
+    holds the transition probabilities between pairs and E is all ones.
     """
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
@@ -284,7 +288,9 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the segment's first round, where a previous-token head writes what induction heads read."""
+        """Returns the tokens of the segment's first round: there a previous-token head writes what induction heads
+        read.
+        """
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
 
@@ -317,7 +323,9 @@ class OwnText(Task):
             )
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Returns the text's parts `train` and `held_out`, (n_tokens,) int64 each, which all lanes share."""
+        """Returns the two parts of the user's text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings
+        share.
+        """
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)
@@ -354,9 +362,7 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up -log p, (n_trainings, n_sequences, n_tokens), for indices (n_trainings, n_sequences, n_tokens) into the
-    probabilities (n_trainings, n_tokens).
-    """
+    """Looks up -log p for indices (n_trainings, n_sequences, n_tokens) into each training's probabilities."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
 

@@ -16,7 +16,7 @@ from attnsweep.workloads.prepared_files import Format, checked_rows, part_number
 
 SPECIALS = ("<end>", "<unk>")
 END, UNK = range(2)
-"""The numbers of the token at the end of each row, and of the token that replaces rare words or characters."""
+"""The numbers of two special tokens: the end of each row, and the replacement of rare words or characters."""
 
 PART_NAMES = ("train", "held_out")
 
@@ -38,7 +38,7 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """Makes a text from N rows of words, some of which are held out.
+    """Makes a text with a vocabulary from rows of word numbers, some of which are held out.
 
     Args:
         words: The vocabulary.

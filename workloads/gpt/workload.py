@@ -1,4 +1,5 @@
-"""The workload of GPTs that learn to predict tokens: sequences, losses, reference levels, outcomes and scores of heads.
+"""The workload of GPTs that learn to predict tokens: sequences, losses, simple predictors to compare with, outcomes,
+and scores of heads.
 
 Axes: L lane, P probe, N block, H head, B sequence, T token, V word.
 """
@@ -31,23 +32,23 @@ from attnsweep.workloads.identities import Identity
 GPTLanes = Lanes[GPTParameters]
 
 LEVEL = "level/"
-"""The prefix of a reference level's name in an evaluation batch."""
+"""The prefix, in an evaluation batch, of the names of simple predictors' losses."""
 
 
 SOLVED_SHARE = 0.05
-"""A training is solved if at most this share of the way from H(Y | current token) to the optimum is left. Our
-choice."""
+"""A training is solved if its loss is at most this share of the way from the optimum back to H(Y | current token), the
+entropy given the current token alone. The share is our choice."""
 
 _N_SEQUENCES = 32
 """The number of held-out sequences on which heads are scored."""
 _STEPS_AT_ONCE = 64
-"""The number of batches drawn together, which is the number of steps that the block engine takes of one block of
-lanes."""
+"""The number of batches drawn together. The block engine takes as many steps of some trainings before it turns to
+others."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where a training on a text is overfit, (n_trainings, n_probes). Other tasks draw new sequences, and
-    cannot be overfit.
+    """Returns at which probes a training on a text is overfit, (n_trainings, n_probes). Other tasks draw new sequences
+    at each step, and cannot be overfit.
     """
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
@@ -101,8 +102,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: GPTLanes) -> State:
-        """Returns the starting state, including the frozen base weights if there are low-rank updates. The base has the
-        weights of `base`, or else those with which the training of the same seed without updates starts.
+        """Returns the starting state. With low-rank updates it includes the frozen weights: those of `base`, or else
+        the initial ones of the training of the same seed without updates.
         """
         del module
         trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
@@ -117,15 +118,15 @@ class GPTWorkload(Workload[GPTParameters]):
         return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws `token`, `target` and `weight`, each (n_trainings, n_sequences, n_tokens). Weights are equal where a
-        prediction counts and 0 elsewhere, and sum to 1 over a training's batch."""
+        """Draws `token`, `target` and `weight`, each (n_trainings, n_sequences, n_tokens). `weight` is 0 where a
+        prediction does not count, equal elsewhere, and sums to 1 over a training's batch."""
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
     def batches(self, lanes: GPTLanes, steps: range) -> list[Batch]:
         return [self.batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
-        """Draws held-out sequences, and computes on them the losses `level/<name>` (n_trainings,) of the reference
+        """Draws held-out sequences, and computes on them the losses `level/<name>` (n_trainings,) of simple
         predictors.
         """
         drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
@@ -151,13 +152,16 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(batch["logit"], batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns `accuracy`: for which fraction of the tokens that count the target is the most likely prediction."""
+        """Returns `accuracy`: how often the target is the most likely prediction, as a fraction of the tokens that
+        count.
+        """
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of the reference predictors on the evaluation sequences, and the level `solved`.
+        """Returns the losses of simple predictors on the evaluation sequences, and the loss below which a training is
+        `solved`.
 
         `zero`: equal logits. `constant`: the best constant. `current`: the best function of the current token.
         `context` (`induction` only): the predictor that knows the segment's tokens but not their order. For a text,
@@ -182,7 +186,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return as_gpt2(parameters, cast(GPT, module))
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
-        """Scores the heads of L trainings, (n_trainings, n_blocks, n_heads), on held-out sequences, and labels their
+        """Scores the heads of trained GPTs, (n_trainings, n_blocks, n_heads), on held-out sequences, and labels their
         roles.
 
         `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of
