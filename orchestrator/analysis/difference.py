@@ -14,7 +14,8 @@ tests repeat the simulation.
 *Without pairs*, the interval is Newcombe's: the intervals of the two rates, each pooled over trials, are combined by
 square-and-add (the distances from rate to bound are squared and added).
 
-If one of the sweeps has `Sequential` replicates, each trial (or configuration) counts once.
+If one of the sweeps has `Sequential` replicates, whose number depends on how they end, each trial (or configuration)
+counts once.
 
 Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why
 square-and-add works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.

@@ -42,8 +42,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_INTERVALS = 16
-"""If trainings reached the goal in more intervals than this, intervals are merged, so that about equally many trainings
-reach the goal in each."""
+"""If trainings reached the goal (an outcome or a role) in more intervals between probes than this, intervals are
+merged, so that about equally many trainings reach the goal in each."""
 _LARGEST = 12.0
 """A hazard ratio whose logarithm is beyond this is not reported. It arises if all trainings of the bin reached the goal
 at the same step."""
@@ -63,8 +63,8 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class HazardRatio:
-    """The hazard (the chance per step) of reaching the goal in one bin of the parameter `name`, divided by the hazard
-    in the reference bin.
+    """The hazard (the chance per step) of reaching the goal (an outcome or a role) in one bin of the parameter `name`,
+    divided by the hazard in the reference bin.
 
     Attributes:
         label, reference: The labels of the bin and of the reference bin.

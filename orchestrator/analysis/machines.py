@@ -10,7 +10,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
 def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, int]:
-    """Counts trainings by the id of the environment that trained them."""
+    """Counts trainings by the id of the environment (machine and versions of libraries) that trained them."""
     return dict(connection.sql("select environment::varchar, count(*) from trainings group by 1").fetchall())
 
 

@@ -21,9 +21,10 @@ _HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
-    """The step by which half of all trainings of a group have reached the goal, read off the group's Kaplan-Meier
-    curve: the first step at which the curve is at least 1/2. For the 95% interval, `low` and `high` are the first steps
-    at which the upper and the lower end of the band are at least 1/2. A step is `None` if its curve stays below 1/2."""
+    """The step by which half of all trainings of a group have reached the goal (an outcome, a role or an event), read
+    off the group's Kaplan-Meier curve: the first step at which the curve is at least 1/2. For the 95% interval, `low`
+    and `high` are the first steps at which the upper and the lower end of the band are at least 1/2. A step is `None`
+    if its curve stays below 1/2."""
 
     step: int | None
     low: int | None
@@ -139,8 +140,8 @@ def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> 
 def onset_by(
     what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
 ) -> Onset:
-    """Estimates for each group of trials the share of trainings that have reached the goal (`what`), by step. The
-    answer's note says what a reader must know to judge the curves."""
+    """Estimates for each group of trials the share of trainings that have reached the goal `what` (an outcome, a role
+    or an event), by step. The answer's note says what a reader must know to judge the curves."""
     factors = factors_of(times, crossing)
     return Onset(what, crossing.by, onset_curves(times, factors, once_per_trial), note, times, factors, once_per_trial)
 

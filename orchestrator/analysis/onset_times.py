@@ -7,8 +7,9 @@ summed by trial, so that replicates of one trial are not taken as independent. T
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
-- Under `Sequential` replication trainings have weights such that each trial counts once, in the share and in both
-  variances; without censoring, the share and interval are those of `mean_rate`.
+- Under `Sequential` replication, where the number of a trial's trainings depends on how they end, trainings have
+  weights such that each trial counts once, in the share and in both variances; without censoring, the share and
+  interval are those of `mean_rate`.
 
 Axes: R training, T time.
 Source: Kaplan & Meier 1958; Williams 1995, Biometrics 51 (Greenwood's variance of clustered times); Cutler & Ederer
@@ -46,7 +47,8 @@ trainings left join (
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The share of trainings that have reached the goal by one step, with its 95% interval."""
+    """The share of trainings that have reached the goal (an outcome, a role or an event) by one step, with its 95%
+    interval."""
 
     step: int
     share: float
@@ -57,8 +59,9 @@ class CurvePoint:
 def share_by_step(
     step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
 ) -> tuple[CurvePoint, ...]:
-    """Computes the Kaplan-Meier estimate of the share that has reached the goal, at up to 64 steps from 0 to the last
-    step of any training; no points without trainings. The first arguments are those of `OnsetTimes`."""
+    """Computes the Kaplan-Meier estimate of the share of trainings that have reached a goal, such as an outcome, at up
+    to 64 steps from 0 to the last step of any training; no points without trainings. The first arguments are those of
+    `OnsetTimes`."""
     if len(step) == 0:
         return ()
     times_T = np.union1d(step, [0])

@@ -198,7 +198,8 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings; `None` if no stuck training has a predicted escape step."""
+    """Counts the stuck and the merely slow trainings; `None` if for no stuck training it is predicted at which step it
+    leaves its start."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows were written by versions of attnsweep without this column, so no prediction is known.

@@ -212,8 +212,9 @@ def role_emergence(
     """Estimates when each role of attention heads emerges in each layer, for all roles that occur in the sweep or could
     occur.
 
-    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` replication all trials have
-    equal weight in the curve. With `any_layer`, the heads of all layers are taken together.
+    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` replication, where the
+    number of a trial's trainings depends on how they end, all trials have equal weight in the curve. With `any_layer`,
+    the heads of all layers are taken together.
     """
     return emergence_of(role_histories(connection, any_layer=any_layer), spec)
 

@@ -108,7 +108,8 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
     occur. With `any_layer`, the heads of all layers are taken together. `connection` is from `Ledger.connect`.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
-    without heads, are left out. Under `Sequential` replication all trials have equal weight.
+    without heads, are left out. Under `Sequential` replication, where the number of a trial's trainings depends on how
+    they end, all trials have equal weight.
     """
     return _rates(role_histories(connection, any_layer=any_layer), spec)
 

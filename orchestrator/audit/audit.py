@@ -139,8 +139,8 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """Reads the study and the rows of a sweep. Also returns the problems where tables of the ledger do not agree with
-    each other."""
+    """Reads the study (Optuna's record of the trials) and the rows of a sweep. Also returns the problems where tables
+    of the ledger do not agree with each other."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -162,7 +162,8 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
 
 def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
-    """Returns whether a sweep has neither a study nor rows, as after a run that was killed at its start."""
+    """Returns whether a sweep has neither a study (Optuna's record of its trials) nor rows, as after a run that was
+    killed at its start."""
     place = directory.place
     has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
     return not (finished or has_study or place.names("trainings"))

@@ -89,7 +89,7 @@ class Books:
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """The trials that should be trained: all except those that the workload refuses."""
+        """The trials that should be trained: all except those whose parameters the workload refuses."""
         return [trial for trial in self.trials if refusal(trial) is None]
 
     @cached_property
@@ -130,7 +130,7 @@ class Books:
 
 
 def compare_trials(books: Books) -> Iterator[Fault]:
-    """Finds differences between the trials of the study and those of the ledger."""
+    """Finds differences between the trials of the study (Optuna's record) and those of the ledger."""
     spec = books.directory.own_spec
     if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
         yield _TOO_FEW, f"{len(books.trials)} of {spec.trials}"

@@ -1,4 +1,4 @@
-"""Audits a directory of merged sweeps, and a sweep that is divided among several drivers."""
+"""Audits a directory of merged sweeps, and a sweep whose trials are divided among several processes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -20,7 +20,7 @@ _NUMBERS = Problem("sweeps whose trials have other numbers than they were given"
 _TWICE = Problem("trainings recorded more than once", _AGAIN)
 
 _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
-"""Fields in which the records of all shards must equal the sweep's record."""
+"""Fields in which the records of all shards (shares of the trials) must equal the sweep's record."""
 
 
 def audit_merged(directory: SweepDirectory) -> Audit:
@@ -76,9 +76,9 @@ def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDire
 
 
 def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
-    """Audits a sweep whose trials are divided into shards, one for each driver: each shard alone, and whether all of
-    them are shards of this sweep. A shard that has not begun or has not ended is no problem, but the sweep then counts
-    as unfinished.
+    """Audits a sweep whose trials are divided into shards, each run by a process of its own: each shard alone, and
+    whether all of them are shards of this sweep. A shard that has not begun or has not ended is no problem, but the
+    sweep then counts as unfinished.
 
     Args:
         directory: The sweep.
@@ -118,7 +118,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 
 def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
-    """Finds directories that lie beside the shards but are not shards of this sweep."""
+    """Finds directories that lie beside the shards (shares of the trials) but are not shards of this sweep."""
     for part in directory.parts:
         wrong = [name for name in _ALIKE if getattr(part, name) != getattr(directory, name)]
         home = f"{directory.place.full_name}/{part.of_shard.folder}"
@@ -131,15 +131,16 @@ def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """Summarizes the audit of one shard as one check. The check's line shows the counts of the shard's first check."""
+    """Summarizes the audit of one shard (a share of the trials) as one check. The check's line shows the counts of the
+    shard's first check."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
     problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Returns a check that reports rows from several types of machine, or from environments without a record. If there
-    are no such rows, returns no check.
+    """Returns a check that reports rows from several types of machine, or from environments (machine and versions of
+    libraries) without a record. If there are no such rows, returns no check.
 
     Args:
         trainings: Number of trainings by the id of their environment; `None` if it was not recorded.

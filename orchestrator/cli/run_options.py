@@ -1,5 +1,5 @@
 """Options of commands that run sweeps: the resources to train on, most with a default from an environment variable, and
-`--shard`, the share of the trials that a driver owns."""
+`--shard`, the share of the trials that this command runs."""
 
 import os
 import re
@@ -175,7 +175,8 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """Parses the value of `--shard`. For `auto`, the environment variables of the cluster's scheduler give the numbers.
+    """Parses the value of `--shard`: which share of the trials to run. For `auto`, the environment variables of the
+    cluster's scheduler give the numbers.
 
     Raises:
         UserError: If the text is not a shard, or the environment variables that `auto` needs are missing.

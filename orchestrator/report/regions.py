@@ -64,8 +64,8 @@ class Regions:
     """The rates that were observed in the bins of the most important parameters.
 
     Attributes:
-        explained: How much each unconditional parameter explains of the differences between the rates of trials, in
-            falling order.
+        explained: How much each parameter that varies unconditionally explains of the differences between the rates of
+            trials, in falling order.
         question: The rate that the report is about.
         measure: The ending whose spread is explained: that of `question`, or `solved` if the rate of the former is the
             same in all trials.
@@ -118,7 +118,7 @@ def read_regions(
     """Reads the cells from a ledger; `None` if every varied parameter is conditional, or none is varied.
 
     Args:
-        by_parameter: The rate that the report is about by each parameter, in fine bins.
+        by_parameter: The rate that the report is about, by each parameter, in the bins of `fine_bins`.
         pool: How to combine trials: from `pooling`.
         question: The rate that the report is about.
     """

@@ -116,7 +116,7 @@ def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
     """Fits the phase diagram of two parameters to a ledger. Trials where one of the parameters is null are left out.
-    The errors are those of `SweepData.phase_diagram`."""
+    Raises the errors of `SweepData.phase_diagram`."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]

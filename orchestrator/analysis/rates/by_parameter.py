@@ -152,7 +152,7 @@ class ParameterRates(Record):
 
     @property
     def title(self) -> str:
-        """The parameter's name, followed by the condition of a conditional parameter in parentheses."""
+        """The parameter's name. If it varies only under a condition, the condition follows in parentheses."""
         return f"{self.parameter} ({self.where})" if self.where else self.parameter
 
     @property

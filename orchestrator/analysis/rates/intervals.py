@@ -18,9 +18,10 @@ Wilson's interval for an *effective* number of trainings, `n / deff`:
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
 pooling trainings would be biased towards such trials. The rate is the mean of the trials' shares instead, with Wilson's
-interval for the effective number that follows from the spread of the shares. A single trial has the anytime-valid
-interval that `Sequential` itself used. Because the data decide when a trial stops, its share is biased: by up to 0.015
-if the width of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a threshold of one half stops it.
+interval for the effective number that follows from the spread of the shares. A single trial has the interval that
+`Sequential` itself used, which is valid whenever the trainings stop. Because the data decide when a trial stops, its
+share is biased: by up to 0.015 if the width of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a
+threshold of one half stops it.
 
 In simulation (5 trials of 16 trainings, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the
 truth in 46% of cases and this module's interval in 95%. For 3 to 256 trials of 2 to 16 trainings, rates from 0.003 to

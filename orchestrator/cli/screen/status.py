@@ -1,4 +1,5 @@
-"""Prints `attnsweep status`: the progress of a sweep, from its ledger and the last progress file of its driver."""
+"""Prints `attnsweep status`: the progress of a sweep, from its ledger and the last progress file of the process that
+runs it."""
 
 import math
 import threading
@@ -79,7 +80,8 @@ def print_status(where: PlaceName) -> None:
 
 
 def follow_status(where: PlaceName) -> None:
-    """Updates the status on the screen every two seconds, until the sweep is finished or its driver has ended.
+    """Updates the status on the screen every two seconds, until the sweep is finished or the process that runs it has
+    ended.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -144,7 +146,8 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
 
 
 def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
-    """Yields a line about the first shard that has not begun, and one for each unfinished shard."""
+    """Yields a line about the first shard (a share of the trials) that has not begun, and one for each unfinished
+    shard."""
     begun = {part.of_shard.index for part in directory.parts}
     for missing in [index for index in range(directory.shards) if index not in begun][:1]:
         where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
