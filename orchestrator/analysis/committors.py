@@ -6,8 +6,8 @@ everything, every q is 0 or 1. The share decided is Var(q) / (p (1 - p)), the co
 continuations of one training.
 
 To estimate this share, each of R trainings is continued n times from the step, and k of its continuations have the
-outcome. The estimate is 1 - mean(u) / (p (1 - p)), where u = k (n - k) / (n (n - 1)) is an unbiased estimate of q (1 -
-q). This is the estimator of Fleiss & Cuzick, for which n may differ between trainings.
+outcome. The estimate is 1 - mean(u) / (p (1 - p)), where u = k (n - k) / (n (n - 1)) estimates a training's q (1 - q)
+without bias. This is the estimator of Fleiss & Cuzick, for which n may differ between trainings.
 
 The interval is Rubin's bootstrap, which gives the trainings random weights. If few trainings all look decided, or all
 look open, it would have no width. So one training is added to the sample for each bound: one that is as open as

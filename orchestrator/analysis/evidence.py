@@ -1,17 +1,17 @@
 """Evidence for statements on rates and medians: natural logarithms of e-values.
 
 An e-value is a likelihood ratio, averaged over rates for which the statement holds: the likelihood of the trainings at
-such a rate, over their likelihood at a null rate, for which the statement just does not hold. If the statement is
-false, each further training leaves the expected e-value the same or lowers it. So by Ville's inequality the e-value
-ever exceeds 1 / 0.05 with a chance of at most 5%, whatever decides when to look or to stop.
+such a rate, over their likelihood at a null rate, which is at the limit where the statement no longer holds. If the
+statement is false, each further training leaves the expected e-value the same or lowers it. So by Ville's inequality
+the e-value ever exceeds 1 / 0.05 with a chance of at most 5%, whatever the rule by which one looks at it and stops.
 
 - **One rate**, `above` and `below`: the rates are averaged with the weights of a Beta(1/2, 1/2), cut off at the number
   that the rate is compared with. The null rate is this number: if the true rate is further on the wrong side of it, the
   expected e-value is only lower.
-- **An order of two rates**, `ordered`, from pairs of trainings, one of each group. For each pair of rates with
-  `lower < factor * upper`, the null is the pair with `lower = factor * upper` that is nearest by relative entropy. If
-  the true rates are on this line at a distance d from the null pair, the expected ratio of one group is 1 - a d and
-  that of the other 1 + a d, with the same a because the pair is nearest: their product is at most 1.
+- **An order of two rates**, `ordered`, from pairs of trainings, one of each group. For each pair of rates with `lower <
+  factor * upper`, the null is the pair with `lower = factor * upper` that is nearest by relative entropy. If the true
+  rates also satisfy `lower = factor * upper`, at a distance d from the null pair, the expected ratio of one group is 1
+  - a d and that of the other 1 + a d, with the same a because the pair is nearest: their product is at most 1.
 - **A median** is below a step if more than half of the trainings reached the goal before it: a statement about a rate.
 - **An order of two medians**, `medians_ordered`: the product of the evidence that one group's median is below a step
   and that the other group's is not, at the step where this product is smallest. At the true medians the product is an

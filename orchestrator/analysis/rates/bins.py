@@ -2,9 +2,8 @@
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
 choice. They serve for curves and tests by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
-halved repeatedly, on the scale of the axis, as long as they keep enough trials. This is judged by the median, over
-trials, of the number of trials in the trial's bin. If T trials have a value, the median has to be at least 25, and at
-least
+halved repeatedly, on the scale of the axis, as long as they keep enough trials. What counts is the median, over trials,
+of the number of trials in the same bin. If T trials have a value, the median has to be at least 25, and at least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
 - T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of

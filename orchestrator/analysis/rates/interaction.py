@@ -1,4 +1,5 @@
-"""Tests whether the effect of one factor on a rate depends on another: a score test that allows trials to be clusters.
+"""Tests whether the effect of one factor on a rate depends on another: a score test. Trainings of a trial may be
+dependent.
 
 The model without interaction is a logistic regression on the bins of both factors. The test decides whether adding a
 term for each cell of the two factors improves this model. The variance of the score is empirical, with scores summed by
