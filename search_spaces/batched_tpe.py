@@ -41,8 +41,8 @@ class BatchedTPESampler(TPESampler):
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
         if not self._models:
-            # The random sampler is used only before the first model exists, and seeding it takes as long as a draw, so
-            # it is not seeded later.
+            # The random sampler is used only until the first model is fitted. It is not seeded later, because seeding
+            # takes as long as a draw.
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -163,7 +163,7 @@ class Mixture:
             if kernel.step != 0.0:
                 self._column_of[name] = lru_cache(_MOST_VALUES)(_integer_column(kernel))
                 continue
-            # Coordinates are relative to the middle of the parameter's range, which keeps their squares small.
+            # Coordinates are measured from the middle of the parameter's range, which keeps their squares small.
             middle = (low + high) / 2
             self._scale_of[name] = _scale(middle, is_log=kernel.is_log)
             mu_K, precision_K = kernel.mu - middle, kernel.sigma**-2.0
@@ -229,7 +229,7 @@ class Mixture:
 
 def _choice(weights_PV: _Floats, quantile_P: _Floats) -> _Floats:
     cumulated_PV = np.cumsum(weights_PV, axis=1)
-    # The last cumulated weight is 1 up to rounding, so it is not compared with the quantile.
+    # The last cumulated weight is always 1 up to rounding, so it need not be compared with the quantile.
     chosen_P: _Floats = np.sum(cumulated_PV[:, :-1] < quantile_P[:, None], axis=1).astype(np.float64)
     return chosen_P
 

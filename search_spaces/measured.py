@@ -111,7 +111,8 @@ def _read(given: object) -> object:
     return several[0] if len(several) == 1 else several
 
 
-# The tags of the union are blank strings, because `first_mistake` leaves blank tags out of error texts.
+# The tags that distinguish the two types of the union are blank strings, because `first_mistake` leaves blank tags out
+# of error texts.
 _ONE, _SEVERAL = "", " "
 _Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
 Objective: TypeAlias = Annotated[
@@ -233,7 +234,8 @@ def objective_value(
         return _quantile(steps, objective.quantile)
     worst = WORST_LOSS
     if objective.direction == "maximize":
-        # A diverged training gets the worst loss, because its recorded finite loss might be among the best.
+        # A diverged training gets the worst loss, because the finite loss that was recorded for it might be among the
+        # best.
         loss = [None if label == "diverged" else value for value, label in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
     return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)

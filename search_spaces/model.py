@@ -14,7 +14,7 @@ _QUOTED = re.compile("'([^']*)'")
 class SpecModel(BaseModel):
     """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
 
-    # Type checkers must not see this `__init__`, so that they derive a subclass's signature from its fields.
+    # This `__init__` is hidden from type checkers, so that they derive each subclass's signature from its fields.
     if not TYPE_CHECKING:
 
         def __init__(self, *values: Any, **fields: Any) -> None:
@@ -48,11 +48,11 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
         fields: The names of all valid fields, from which the fix suggests the nearest.
     """
     mistakes = error.errors(include_url=False)
-    # Pydantic reports a misspelled required field as two mistakes: as an unknown field and as a missing field. The
-    # unknown field is shown, because it is more useful.
+    # If a required field is misspelled, Pydantic reports two mistakes: an unknown field and a missing field. The
+    # unknown field is shown, because it tells the user more.
     first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    # Unions have tags that users never write. These tags are blank strings (`measured._SEVERAL`), and blank parts of
-    # the place are not printed.
+    # The types in a union have tags, which users do not know. These tags are blank strings (`measured._SEVERAL`), and
+    # blank parts of the place are not printed.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (

@@ -92,7 +92,7 @@ class _Space:
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
-        # Optuna makes no random draw for a parameter that has only one value, so neither does this class.
+        # Optuna draws nothing for a parameter that has only one value, so this class draws nothing for it either.
         varied = {name: distribution for name, distribution in distributions.items() if not distribution.single()}
         self._single = {
             name: _only_value(distribution) for name, distribution in distributions.items() if name not in varied
@@ -109,7 +109,7 @@ class _Space:
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Returns the values as the Optuna study stores them."""
         values = {**drawn, **self._single}
-        # Optuna's internal form may round a value, so each value is converted to the internal form and back.
+        # Optuna's internal form may round a value. Therefore each value is converted to it and back.
         return {
             name: distribution.to_external_repr(distribution.to_internal_repr(values[name]))
             for name, distribution in self.distributions.items()
@@ -157,7 +157,8 @@ class _Sequence(SweepQMCSampler):
         """Returns the point with the given number in the sequence, as values by parameter name. If the number is lower
         than that of the last call, the sequence is started again."""
         self._at = number
-        # Only Optuna's own `_sample_qmc` would use the study and the trial, and this class overrides that method.
+        # No study or trial is needed: only Optuna's own `_sample_qmc` would use them, and this class overrides that
+        # method.
         return self.sample_relative(None, None, self._distributions)  # type: ignore[arg-type]
 
     def _sample_qmc(self, study: object, search_space: Mapping[str, object]) -> NDArray[np.float64]:

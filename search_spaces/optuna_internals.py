@@ -22,7 +22,7 @@ try:
     from optuna.samplers._tpe.sampler import _split_trials as split_trials
     from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
-    # The import fails if Optuna lacks a method that a class of ours overrides or calls.
+    # If Optuna lacks one of these methods, which classes of ours override or call, importing this module fails.
     for _class, _names in (
         (optuna.samplers.CmaEsSampler, ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str")),
         (optuna.samplers.QMCSampler, ("_sample_qmc",)),

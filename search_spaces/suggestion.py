@@ -68,7 +68,7 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":
-            # Trial 0 is drawn at random, before the Sobol sequence begins, from the same seed as the sequence.
+            # Trial 0 is drawn at random from the seed of the Sobol sequence. The sequence itself begins with trial 1.
             return SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
             # The module is imported here because it needs SciPy, whose import takes a second.

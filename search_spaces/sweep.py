@@ -44,7 +44,7 @@ def _dimension(name: object, given: object) -> object:
         subject = f"space.{name}.{error.subject}"
         raise SpecError(subject, given=error.given, expected=error.expected, fix=error.fix) from None
     except ValidationError:
-        # Pydantic's error already names the parameter, so the value is left for Pydantic to refuse.
+        # The value is returned unchanged, because Pydantic will refuse it with an error that names the parameter.
         return given
 
 
@@ -88,8 +88,8 @@ class Sweep(SpecModel):
     constraints: Annotated[
         tuple[str, ...], Strict(False), BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
     ] = Field(default=(), exclude_if=lambda texts: not texts)
-    # Fields with `exclude_if` are left out of the JSON at their default, so that specs of earlier versions, which lack
-    # these fields, keep their sha256.
+    # A field with `exclude_if` is left out of the JSON while it has its default. So specs of earlier versions, which
+    # lack the field, keep their sha256.
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
     )

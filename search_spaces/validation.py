@@ -47,8 +47,8 @@ def check_sweep(
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
-    # Interventions are checked when the sweep is made. An intervention after the last step would otherwise be refused
-    # trial by trial.
+    # Interventions are checked here, when the sweep is made. Otherwise each trial with an intervention after the last
+    # step would be refused when it is drawn.
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", objective) for objective in sweep.objectives]
@@ -169,8 +169,8 @@ def _check_grid(sweep: Sweep) -> None:
                 expected="a range whose ends have a ratio that a float can represent",
                 fix="make the range narrower",
             )
-    # The product counts all `points` of an axis, although points of an Int may coincide, because building the axes may
-    # take too much memory.
+    # All `points` of an axis are counted, although some points of an Int may coincide, because building the axes of a
+    # large grid may take too much memory.
     n_points = math.prod(
         len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
         for dimension in sweep.drawn().values()

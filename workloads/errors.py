@@ -24,7 +24,8 @@ class UserError(Exception):
         self.expected = expected
         self.fix = fix
 
-    # By default, pickle would pass all arguments by position, but the constructor accepts them only by keyword.
+    # The default would be to pass all arguments by position when the error is unpickled, but the constructor accepts
+    # them only by keyword.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.subject, self.given, self.expected, self.fix)
 
@@ -46,7 +47,7 @@ def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
     """Returns the text of a fix for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
     if not isinstance(given, str):
         return otherwise
-    # Upper and lower case are treated as equal, because people often mistype them.
+    # Upper and lower case are not distinguished, because people often mistype them.
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(given.lower()[:_SHOWN_CHARACTERS], known, n=1)
     return f"did you mean {known[close[0]]}?" if close else otherwise

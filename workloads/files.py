@@ -36,7 +36,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except OSError as error:
         reason = error.strerror or str(error)
     except (RuntimeError, ValueError) as error:
-        # `Path.resolve` raises a RuntimeError for a loop of symbolic links, and a ValueError for a path with a null
+        # `Path.resolve` raises a RuntimeError for a circle of symbolic links, and a ValueError for a path with a null
         # character.
         reason = str(error)
     advice = f"{fix} ({reason})"
@@ -57,7 +57,7 @@ def _folder() -> Path:
     _remove_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Another process may take the new folder for an abandoned one and remove it before this process has locked it.
+        # Before this process has locked the new folder, another process may take it for abandoned and remove it.
         with suppress(FileNotFoundError):
             if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
                 atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -67,7 +67,7 @@ def _folder() -> Path:
 def _remove_abandoned() -> None:
     """Removes the folders of processes that were killed, as Ray kills trainers: folders whose lock no process holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # Opening another user's folder raises an OSError, and the folder is left alone.
+        # If the folder belongs to another user, opening it raises an OSError. The folder is then left alone.
         with suppress(OSError):
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

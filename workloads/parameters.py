@@ -26,8 +26,7 @@ CERTIFIED_SHARE = 0.05
 
 
 def _check_condition(text: str) -> None:
-    # `conditions` is imported only if a condition is given, because it imports NumPy, and importing this module must
-    # not import NumPy.
+    # `conditions` is imported only if there is a condition: it imports NumPy, which importing this module must not do.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -41,7 +40,7 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the fields of its last base class first.
+class TrainingParameters(Hyperparameters, _Start):  # The fields of the last base class come first.
     """The parameters that the trainings of all workloads have. A workload subclasses it and adds further ones.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
@@ -137,7 +136,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
             return parameters
         except UserError:
             raise
-        # Any exception of a workload's own `__post_init__` means that it refuses these values.
+        # If a workload's own `__post_init__` raises any exception, it refuses these values.
         except Exception as error:
             raise SpecError(
                 cls.__name__,

@@ -158,8 +158,8 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
         ValueError: If a row's part is not one of `part_names`.
     """
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(part_names))
-    # `index_in` returns null for a part whose name is not in `part_names`, and `to_numpy` with `zero_copy_only` raises
-    # an error for null.
+    # For a part that is not among `part_names`, `index_in` returns null, and `to_numpy` with `zero_copy_only` then
+    # raises an error.
     return np.asarray(part.to_numpy(zero_copy_only=True).astype(np.int64))
 
 

@@ -30,7 +30,7 @@ def registered_names() -> list[str]:
 
 @cache
 def _registered() -> importlib.metadata.EntryPoints:
-    # The entry points are cached, because reading those of all installed packages takes 10 ms.
+    # The entry points of all installed packages are cached, because reading them takes 10 ms.
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
@@ -80,7 +80,7 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
         return importlib.import_module(place)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # Importing a user's module may raise any exception.
+    except BaseException as error:  # A user's module may raise any exception when it is imported.
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
             raise SpecError(
                 "workload",
@@ -217,8 +217,8 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
         types = ", ".join(kind.__name__ for kind in KINDS)
         raise _refused(subject, declared.kind, f"a field of one of the types {types}")
     if declared.since is not None and declared.optional and declared.default is not None:
-        # Null in a row of the ledger may also mean that the row's version of attnsweep did not have the parameter.
-        # Therefore the default must be None.
+        # In the ledger, null may also mean that the row was written before this parameter existed. Rows must mean the
+        # same in both cases, so the default of an optional parameter must be None.
         raise _refused(subject, declared.default, "the default None, because the parameter is optional and has `since`")
     try:
         declared.accept(declared.default)

@@ -97,7 +97,7 @@ def check_workload(
 def _shortened(parameters: P) -> P:
     try:
         return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
-    except UserError:  # The workload refuses a lower `n_steps` if another parameter determines the number of steps.
+    except UserError:  # If another parameter determines the number of steps, the workload refuses a lower `n_steps`.
         return parameters
 
 
@@ -148,8 +148,8 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks that if one training's loss and gradients turn NaN half-way, no bit of the other lanes changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The longest training gets NaN after half as many evaluations as it has steps. A step takes at least one
-    # evaluation, so this training is still running at that evaluation.
+    # The longest training gets NaN after half as many evaluations of the loss as it has steps. A step takes at least
+    # one evaluation, so it is still running then.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)
@@ -173,8 +173,8 @@ def check_resumed_equals_undisturbed(
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
-    # The pack trains to its end before the checkpoint is loaded. If the workload keeps state outside the checkpoint,
-    # that state now differs from the state at the checkpoint, and the comparison below fails.
+    # The pack trains to its end before the checkpoint is loaded. If the workload keeps any state outside the
+    # checkpoint, this state has changed by then, and the comparison below fails.
     went_on = _ends(pack, workload, trainings)
     difference = _difference(undisturbed, went_on)
     assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"
@@ -309,8 +309,8 @@ class _Poison(Workload[P]):
         loss: Tensor = super().loss(module, own)  # type: ignore[safe-super]  # a workload's class follows
         if not self.is_poisoned or _IS_VICTIM not in batch:
             return loss
-        # The loss is multiplied by NaN, so that its gradients turn NaN too. The factor 1 changes no bit of the other
-        # lanes' losses.
+        # The loss is multiplied by NaN, so that its gradients become NaN too. Multiplication by 1 changes no bit of the
+        # other trainings' losses.
         return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
 
 

@@ -30,8 +30,7 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
         case ast.ImportFrom():
-            # In `from package import name`, `name` may be a module of the package, so the yielded name is
-            # `package.name`.
+            # In `from package import name`, `name` may be a module of the package. So `package.name` is yielded.
             prefix = f"{tree.module}." if tree.module else ""
             yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
         case ast.If(test=ast.Name("TYPE_CHECKING")):
@@ -240,7 +239,7 @@ class _Finder(MetaPathFinder):
         loader = self._loaders.get(fullname)
         if loader is None:
             return None
-        # A package gets no search path, so the import of a module that was not read with the others fails.
+        # A package gets no search path. So the import of a module that was not among the given files fails.
         is_package = loader.is_package(fullname)
         spec = ModuleSpec(fullname, loader, origin=loader.get_filename(fullname), is_package=is_package)
         spec.has_location = True
@@ -270,7 +269,7 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # The text is decoded as Python does it: with the encoding that the file declares, and with any line endings.
+    # The text is decoded as Python does it, with the encoding that the file declares and any line endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:

@@ -128,8 +128,8 @@ def _flat() -> ComparedValue:
 
     The flat directions are the key biases, and a constant added to a row of a matrix.
     """
-    # `n_words` is not among the sizes: the tasks have fewer words, and the declared identities do not depend on the
-    # number of words.
+    # The number of words is not given here: the tasks have fewer words than the model, and the declared identities do
+    # not depend on this number.
     sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
     declared = identities_of(GPTParameters(n_tokens=BASE.n_tokens, **sizes))
     state = dict(_built(BASE).named_parameters())

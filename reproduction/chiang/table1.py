@@ -138,8 +138,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    # `effective_order` keeps sacrebleu from warning about each sentence. The n-gram counts do not depend on this
-    # option.
+    # `effective_order` prevents a warning of sacrebleu about each sentence. It does not change the counts of n-grams,
+    # which are all that is used.
     metric = BLEU(tokenize="none", force=True, effective_order=True)
     counts = [_counts(metric, written) for written in (baseline, scaled)]
     n = len(baseline.references)

@@ -68,7 +68,7 @@ def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, 
     family.
     """
     streams = Streams(torch.tensor([seed]))
-    # The other two coefficients of the thesis's grid only multiply the number of draws.
+    # The thesis varies three coefficients. Two of them have no other effect here than to multiply the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -101,8 +101,8 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     rows of a block have their entries in the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # Disjoint blocks are placed by a bijection: shrinking each block to one row gives a shorter text, in which any
-    # num_pos rows are a valid placement.
+    # If each block is shrunk to one row, disjoint blocks become distinct rows of a shorter text, and every choice of
+    # `num_pos` distinct rows is possible. So rows are drawn first and then widened to blocks.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)
@@ -198,7 +198,8 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # A draw with a row of zeros contains NaN. Its distance counts as infinite, so that it is never the nearest.
+            # If a draw has a row of zeros, its distance is NaN. It is set to infinity, so that this draw is never the
+            # nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
             family_best = best[families.index(draws.family)]
             torch.minimum(family_best, distance.min(1).values, out=family_best)

@@ -112,8 +112,8 @@ def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[Co
         published="below 1",
         agrees_within=(0.0, 0.999),
     )
-    # With two states, half of all tokens follow a copy of the query, so any head scores 0.5 and the rows would say
-    # nothing.
+    # With two states, half of all tokens come after a copy of the query. So any head has the score 0.5, and the rows
+    # would say nothing about heads.
     for name, block in (("previous", "first"), ("induction", "second")) if n_states > 2 else ():
         reached = [training for training in any_chain if training.bigram < float("inf")]
         yield share_row(

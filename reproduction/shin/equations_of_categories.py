@@ -75,7 +75,8 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
     h_NN = 1 - torch.eye(N).to(target_NN)
     g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
     alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
-    # The Sherman-Morrison formula, with |h|^2 = N - 1, inverts the matrix alpha + beta h h^t.
+    # The matrix alpha I + beta h h^t, where h is a row of h_NN and so |h|^2 = N - 1, is inverted by the
+    # Sherman-Morrison formula.
     correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
     return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
 
@@ -179,14 +180,14 @@ def zeros(index: int = 3) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
-        # Members of the family of zeros meet three linear conditions on q: q is orthogonal to the centred target, to
-        # the target's marginal, and to the marginal on the diagonal.
+        # Members of this family of zeros (points where all gradients vanish) meet three linear conditions on q. It is
+        # orthogonal to the centred target, to the target's marginal in every row, and to this marginal on the diagonal.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # Members of the family of zeros meet three conditions on v: its entries sum to 0 over all predecessors, over
-        # all own positions and over all other positions.
+        # Members of this family of zeros (points where all gradients vanish) meet three conditions on v. Its entries
+        # sum to 0 over all places of predecessors, over all places of the position itself, and over all other places.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -253,15 +254,15 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # In the first subfamily, q(r, t) = marginal(t) / c for a number c, the rows of v sum to c, and the entries of v
-        # at predecessors sum to 0.
+        # In the first subfamily, all rows of q are the target's marginal divided by a number c. The rows of v sum to c,
+        # and those entries of v that stand for predecessors sum to 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # In the second subfamily, v reads the position's own category only, q(t, t) = marginal(t) / c for a number c,
-        # and the rest of q is uncorrelated with the optimal q.
+        # In the second subfamily, v is c on the position itself and 0 elsewhere. The diagonal of q is the target's
+        # marginal divided by c. The rest of q is orthogonal to the centred target.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)
@@ -289,8 +290,8 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & points.converged.numpy())
-    # If the search finds no point of the family, the errors are NaN, so the claim is refuted instead of passing
-    # unverified.
+    # If the search finds no point of the family, the errors are set to NaN. So the claim counts as refuted, and does
+    # not pass unverified.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = points.parameters["v_KM"].shape[1:]

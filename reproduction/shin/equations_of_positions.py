@@ -131,7 +131,8 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last position is no predecessor of a predicted position, so its entries affect only the column sums.
+        # The last position precedes no predicted position, so its row of q affects only the sums of columns. It is
+        # chosen such that all columns have the sum s.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
@@ -245,8 +246,8 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
         abAB = torch.stack([torch.stack(components(member)) for member in v])
-        # v is drawn with standard deviation sigma = 1. At standard deviation init_sigma, the component a would grow as
-        # sigma and the product of A and q as sigma^3.
+        # v is drawn with standard deviation 1. With a standard deviation of init_sigma instead, the term a of the
+        # gradient would be proportional to init_sigma, and the product of A and q to init_sigma^3.
         crossings.append((abAB[:, 0].square().mean().sqrt() / abAB[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()
@@ -359,7 +360,7 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
     wanted = one_hot_TMN[:, :-1].transpose(1, 2).reshape(-1, M - 1)
-    # The LAPACK driver `gelsd` (SVD) is needed, because the matrix `readings` lacks full rank where v is singular.
+    # The LAPACK driver `gelsd` (SVD) is needed, because the matrix `readings` does not have full rank if v is singular.
     fitted = torch.linalg.lstsq(readings, wanted, driver="gelsd").solution
     level: Tensor = N * (readings @ fitted - wanted).square().mean()
     return level

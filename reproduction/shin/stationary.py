@@ -130,7 +130,7 @@ class _Derivatives:
 
         self._objective = objective
         self._first = vmap(grad_and_value(loss))
-        # The Hessian is computed by reverse mode over reverse mode, because forward mode would call a deprecated
+        # The Hessian is computed by applying reverse-mode differentiation twice. Forward mode would call a deprecated
         # function of PyTorch.
         self._second = vmap(jacrev(grad(loss)))
 
@@ -212,7 +212,7 @@ class EquationCheck:
         """
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
-        # The condition is `not ... <=` instead of `>`, because NaN must refute the equation.
+        # The condition is `not ... <=` instead of `>`, because NaN must count as refuted.
         if not self.right_error <= self.tolerance:
             return "refuted"
         return "ours holds" if self.printed_error is None else self.flaw

@@ -215,7 +215,8 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
     is_separated = values[k > 0].max(initial=-np.inf) <= values[k < n].min(initial=np.inf)
     if is_separated or not fitted.has_converged:
         return float(n.mean())
-    # `border` is the direction of coefficients in which the border moves. The length of `border` cancels in the result.
+    # The border, where half of the trainings are stuck, is -intercept / slope. `border` is its gradient in these two
+    # coefficients up to a factor, which cancels in the result.
     border = np.array([1.0, -fitted.coefficients[0] / fitted.coefficients[1]])
     spread = border @ clustered_covariance(fitted, design, n, k) @ border
     weight = n * fitted.probability * (1 - fitted.probability)

@@ -232,7 +232,8 @@ def factored_exponent(n_categories: int, n_positions: int) -> float:
     """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
-    # The ray of solutions is scaled so that a = 1 and its factors grow at the rate 1.
+    # The direction along which the weights grow without end is scaled so that a = 1 and its factors grow at the rate 1.
+    # Then b = -2 / M.
     b = -2 / M
     pull = shift + b * ones
     z = np.zeros((2, K))
@@ -303,8 +304,8 @@ def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> T
         rates = [move.norm(dim=(1, 2)) / value.norm(dim=(1, 2)) for move, value in zip(moves, (k, q, v), strict=True)]
         step = (_STEP / torch.stack(rates).amax(0)).view(-1, 1, 1)
         k, q, v = (value + step * move for value, move in zip((k, q, v), moves, strict=True))
-        # The weights are scaled back to their first size after each step, because the direction of the gradient flow
-        # does not depend on their scale.
+        # After each step the weights are scaled back to their first size. This does not matter, because the direction
+        # of the gradient flow does not depend on the scale of the weights.
         size = v.norm(dim=(1, 2)) / first_size
         grown = grown * size
         k, q, v = (value / size.view(-1, 1, 1) for value in (k, q, v))

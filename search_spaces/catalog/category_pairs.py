@@ -111,7 +111,7 @@ stuck_full = Sweep(
         "optimizer": "lbfgs",
         "learning_rate": 1.0,
         "n_steps": 250,
-        # The paper uses float32, PyTorch's default. float32 takes half the time of float64 and affects outcomes:
+        # The paper uses float32, PyTorch's default. float32 takes half the time of float64, but changes outcomes: see
         # docs/zeros.md.
         "dtype": "float32",
     },
@@ -173,7 +173,7 @@ shin_flavours = Sweep(
         "learning_rate": 1.0,
         "n_steps": 500,
         "dtype": "float32",
-        # Solved trainings continue to the last iteration, because the figure shows their whole curves.
+        # Solved trainings continue to the last iteration, because the figure shows complete curves.
         "stop_when_solved": False,
     },
     sampler="grid",

@@ -17,7 +17,7 @@ chiang_fig4 = Sweep(
         "longest_test_length": 1000,
         "test_ladder": False,
         "fresh_test_strings": True,
-        # Solved trainings continue to the last epoch, because the figure shows their whole curves.
+        # Solved trainings continue to the last epoch, because the figure shows complete curves.
         "stop_when_solved": False,
     },
     sampler="grid",
@@ -88,8 +88,8 @@ first_lengths = Sweep(
         "init_sigma": Categorical((None, 1e-2, 1e-1, 3e-1, 1.0)),
         "layer_norm_eps": Categorical((0.0, 1e-5, 1e-3, 1e-1)),
         "learning_rate": Float(1e-4, 1e-2, log=True),
-        # Trainings that differ only in text lengths, scales, sigmas or epsilons train in one pack. Trainings with
-        # other numbers of layers or heads need packs of their own.
+        # Trainings that differ only in text length, scale, sigma or epsilon train together, as one batched program.
+        # Each number of layers or heads needs a program of its own.
         "n_layers": Categorical((1, 2)),
         "n_heads": Categorical((1, 2)),
         "batch_size": 4,

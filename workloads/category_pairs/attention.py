@@ -57,8 +57,8 @@ def attend_by_token(
     """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
-    # The attention logits of each query position for every category are (B, M, N). With softmax, its logits for every
-    # key position are (B, M, M).
+    # First the logits with which each query position attends to every category, (n_texts, n_positions, n_categories).
+    # With softmax, those with which it attends to every key position follow, (n_texts, n_positions, n_positions).
     asks_category_BMN = one_hot_BMN @ logits_SS[:N, :N].T + logits_SS[:N, N:].T
     residual_MO = residual_OS[:, N:].T
     if softmax:
@@ -66,8 +66,8 @@ def attend_by_token(
         weights_BMM = (asks_category_BMN @ one_hot_BMN.mT + asks_position_BMM).softmax(dim=2)
         read_BMS = torch.cat([weights_BMM @ one_hot_BMN, weights_BMM], dim=2)
         return read_BMS @ value_OS.T + one_hot_BMN @ residual_OS[:, :N].T + residual_MO
-    # Without softmax, the weight of key j for query i is a sum of logits of categories and of positions, so all queries
-    # i share the sums over the keys j.
+    # Without softmax, the weight of a key for a query is the sum of a logit for the key's category and one for its
+    # position. So sums over keys can be computed once for all queries.
     tokens_BNO = _by_text(value_OS[:, N:], one_hot_MBN) + one_hot_BMN.sum(1).unsqueeze(2) * value_OS[:, :N].T
     from_position_MBN = (logits_SS[N:, N:].T @ one_hot_MBN.flatten(1)).view_as(one_hot_MBN)
     from_category_BNN = _by_text(logits_SS[N:, :N].T, one_hot_MBN).mT

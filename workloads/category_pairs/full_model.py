@@ -183,7 +183,8 @@ class FullModel(nn.Module):
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
         N, M = parameters.n_categories, parameters.n_positions
-        # S and V, the rows that the logits and the values of the variant read, and the width of its hidden layer.
+        # S is the number of rows that the attention logits read (categories, positions or both), V that of the value
+        # matrix. `hidden` is the width of the hidden layer.
         S, V, hidden = {
             "solution_1": (M, N, N**2),
             "solution_2": (N, M, M),
@@ -249,8 +250,8 @@ class FullModel(nn.Module):
     def predict(self, text_BM: Tensor) -> Tensor:
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
-        # LayerNorm's centring is linear, so it is applied to the values and to the skip connection instead of to every
-        # token. This costs nothing per token.
+        # The centring in LayerNorm is linear. So it is applied to the values and to the skip connection once, and not
+        # to every token.
         centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])
@@ -260,7 +261,8 @@ class FullModel(nn.Module):
         """Returns the answers (n_texts, n_positions - 1) at all positions but the first, with the attention output
         replaced by 0.
         """
-        # The answer then depends on the current token alone, so one answer per distinct token is computed.
+        # Without attention, the answer depends on the current token alone, so it is computed once for each distinct
+        # token.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":

@@ -65,7 +65,7 @@ class PositionsOnly(nn.Module):
         """Returns the squared error of the answers, summed over predicted positions and averaged over texts (n_texts,
         n_positions).
         """
-        # The text axis comes last, so that one matrix product per training replaces one matrix product per text.
+        # Texts are the last axis, so that one matrix product per training replaces one matrix product per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
         predicted_KBN = context_KBN @ self.v_NN.T

@@ -53,7 +53,8 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
     for iteration in range(n_iterations):
         norm = vector.norm(dim=1, keepdim=True)
         scale = products.norm(dim=2).amax(0).unsqueeze(1) if iteration else torch.ones_like(norm)
-        # A lane whose Krylov space is exhausted continues with zero vectors. `_lower_end` excludes these vectors.
+        # If no further direction is left in a training's Krylov space, its vectors are 0 from here on. `_lower_end`
+        # ignores them.
         vector = torch.where(norm > _BREAKDOWN * scale, vector / norm, torch.zeros_like(vector))
         basis[iteration] = vector
         products[iteration] = hessian_product(objective, parameters, vector)
@@ -78,8 +79,8 @@ def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> 
 def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
     small = torch.einsum("iln,jln->lij", basis, products)
     small = (small + small.mT) / 2
-    # The zero vectors of exhausted lanes give eigenvalues 0, which are shifted above the whole spectrum so that they
-    # are never the smallest.
+    # The vectors of 0 would give eigenvalues 0. These are shifted above the whole spectrum, so that they are never the
+    # smallest.
     is_empty = basis.square().sum(2).T == 0
     bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
     small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))

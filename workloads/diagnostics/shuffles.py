@@ -91,7 +91,7 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # The keys after the query keep their places: their sort keys are larger than all others and ascend.
+        # The keys after the query stay in place, because their sort keys ascend and are larger than all others.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)
 
@@ -134,8 +134,7 @@ class PooledStructure:
             self._all.add(_Distances.to(attention))
             return
         self._lengths_of_z.add(T)
-        # The sentences and their shuffles are measured in one pass, because many matrices take as many operations as
-        # one.
+        # The sentences and their shuffles are measured together, because many matrices take as many operations as one.
         distances = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
         self._all.add(distances.select(slice(B)))
         self._first_of_length.add(distances.select(slice(1)))
@@ -166,8 +165,8 @@ class PooledStructure:
 
 
 def _z(value: Tensor, shuffled: Tensor) -> Tensor:
-    # The axis of shuffles is moved to the end, because the rounding of a sum over the first axis depends on a head's
-    # place in the tensor.
+    # The axis of shuffles becomes the last one. A sum over the first axis could be rounded differently for different
+    # places of a head in the tensor.
     shuffled = shuffled.movedim(0, -1).contiguous()
     deviation = shuffled.std(-1)
     return torch.where(deviation > _NO_SPREAD, (value - shuffled.mean(-1)) / deviation, torch.nan)
@@ -226,7 +225,7 @@ class _Sums:
         more = self._longest - T
         self._n_sentences += B
         self._diagonal = self._diagonal + distances.diagonal_B.sum(-1) / T
-        # Bands wider than the sentence are padded with 0, because a band that covers all keys has the distance 0.
+        # Bands that are wider than the sentence get the distance 0, because a band over all keys fits every matrix.
         bands = distances.bands_BW.sum(-2) / T
         self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
         summed = distances.blocks_BWP.sum(-3) / T

@@ -253,7 +253,7 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
     best[:, 0] = 0.0
-    # `unbind` splits all rows in one operation, because on a GPU each single view costs as much as a sum.
+    # `unbind` splits all rows in one operation. On a GPU, each view of a single row would cost as much as a sum.
     fewer, as_many, gain = best[:, :-1].unbind(), best[:, 1:].unbind(), gain_SN.unbind()
     for i in range(w, T + 1):
         torch.maximum(as_many[i - 1], fewer[i - w] + gain[i - w], out=as_many[i])

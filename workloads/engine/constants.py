@@ -140,8 +140,8 @@ def _own(module: nn.Module) -> dict[str, Any]:
 class _Reader:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        # Parameters, buffers and submodules are not constants. An attribute that refers to one is represented by the
-        # name of the parameter, buffer or submodule.
+        # Parameters, buffers and submodules are not constants. If an attribute refers to one of them, its name
+        # represents it.
         self._known: dict[int, str] = {id(part): f"<{name or 'module'}>" for name, part in module.named_modules()}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             self._known[id(tensor)] = f"<{name}>"
@@ -162,7 +162,7 @@ class _Reader:
         if id(value) in self._known:
             yield path, self._known[id(value)]
             return
-        # The module keeps `value` alive, so no other object gets the same id during the search.
+        # The module keeps `value` alive, so no other object can get the same id during the search.
         self._known[id(value)] = f"<{path}>"
         yield path, _in_short(value)
         yield from self._of_items(f"{path}.", _inside(value))
@@ -180,8 +180,8 @@ def _in_short(value: Any) -> str:
     if isinstance(value, type | types.BuiltinFunctionType | types.ModuleType):
         return _name_of(value)
     if isinstance(value, set | frozenset):
-        # An element that is not a plain value is represented by the name of its type, because its `repr` may contain an
-        # address.
+        # An element that is not a plain value is represented by the name of its type, because its `repr` may contain a
+        # memory address.
         return repr(sorted(repr(item) if isinstance(item, _PLAIN) else _name_of(type(item)) for item in value))
     if _inside(value) or isinstance(value, list | tuple | Mapping | weakref.ref | nn.Module):
         return _name_of(type(value))

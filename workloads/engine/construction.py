@@ -65,8 +65,8 @@ def _built_otherwise(name: str) -> SpecError:
 
 def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
     seed = generator_seed(training.seed, _STREAM)
-    # `torch.manual_seed` would also seed the generators of GPUs, whose states this function does not restore
-    # afterwards.
+    # `torch.manual_seed` is not used, because it would also seed the generators of GPUs, whose states this function
+    # does not restore afterwards.
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % _NUMPY_SEEDS)  # Users' code may draw from NumPy's global generator.
     random.seed(seed)
@@ -201,7 +201,7 @@ def starting_state(
     tensors = [tensors_of(module) for module in modules]
     built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
     template = modules[0].to(lanes.device)
-    # A parameter that requires no gradient is treated like a buffer: `initial` may draw it, but need not.
+    # A parameter that requires no gradient is treated like a buffer: the method `initial` need not draw it.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()

@@ -86,14 +86,14 @@ class Lanes(Generic[P]):
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
             numbers = [float("nan") if value is None else value for value in values]
-            # `_tensors` is a cache, because every copy to the device makes the host wait for the device.
+            # The tensor is kept in `_tensors`, because the host waits for the device at every copy.
             self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """Selects the trainings at the given positions (int64)."""
-        # `copy` does not call the constructor, whose check of the static parameters took a tenth of the time of a
-        # probe.
+        # `copy` does not call the constructor, which would check the static parameters again. This check took a tenth
+        # of the time of a probe.
         selected = copy(self)
         selected.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
         selected.built, selected.streams = None, self.streams.select(lanes)

@@ -45,7 +45,7 @@ class CudaMemory:
 
     def free(self) -> int:
         free, _ = torch.cuda.mem_get_info(self._device)
-        # PyTorch's allocator keeps the memory of freed tensors, so this memory is also free for new tensors.
+        # PyTorch's allocator keeps the memory of freed tensors for later ones, so this memory counts as free.
         cached = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
         return free + cached
 
@@ -100,8 +100,9 @@ class MemoryOfPacks:
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
         """Fits the model to two measured packs, each given as its number of trainings and its peak in bytes."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
-        # The allocator hands out memory in large pieces, so both peaks may be nearly equal. The slope is set to at
-        # least half of the mean bytes per lane, because a slope of nearly 0 would predict that packs of any size fit.
+        # The allocator hands out memory in large pieces, so both peaks may be nearly equal. Then memory would seem not
+        # to grow with the number of trainings, and packs of any size would seem to fit. Therefore at least half of the
+        # mean bytes per training is assumed.
         per_lane = max((bytes_of_many - bytes_of_few) / (many - few), bytes_of_many / many / 2)
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 

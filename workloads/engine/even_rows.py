@@ -50,7 +50,7 @@ def _sum(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dt
 
 def _mean(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
     result_dtype = dtype or value.dtype
-    # The sum is computed in float32 or wider, because a half-precision sum may overflow where the mean does not.
+    # The sum is computed in float32 or wider, because in half precision a sum may overflow although the mean does not.
     total = _sum(value, dims, keepdim, dtype=torch.promote_types(result_dtype, torch.float32))
     return None if total is None else (total / (value.numel() // total.numel())).to(result_dtype)
 
@@ -61,7 +61,8 @@ def _norm(
     reduced = _axes(value, dims)
     if dtype is not None or not _is_uneven(value, reduced):
         return None
-    # The zeros that `_even` appends would change a norm whose order is not positive, so PyTorch computes these norms.
+    # `_even` appends zeros to the rows. They would change a norm whose order is not positive, so PyTorch computes such
+    # norms.
     norms = torch.linalg.vector_norm(_even(value, reduced), order, -1) if order > 0 else None
     return None if norms is None else norms.view(_kept_shape(value, reduced, keepdim))
 

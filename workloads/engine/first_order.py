@@ -39,7 +39,8 @@ class FirstOrder(Optimizer):
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # Unused operations are determined once for the whole pack, so that the program stays the same when lanes end.
+        # The unused operations of the update rule are determined once for all trainings of the pack. So the program
+        # stays the same when some trainings end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -157,8 +158,7 @@ class FirstOrder(Optimizer):
         1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
-            # `full_like` fills a tensor on the device, while a copy from the host would make the host wait for the
-            # device.
+            # `full_like` fills a tensor on the device. With a copy from the host, the host would wait for the device.
             return torch.stack([torch.full_like(like, number) for (number,) in values])
         return torch.tensor(values, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 
@@ -224,8 +224,8 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 def norm_per_lane(state: State) -> Tensor:
     """Computes for each training the Euclidean norm over all its tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    # `reduce` adds the tensors one by one. `sum` over the first axis of a stacked tensor would group its terms by the
-    # number of lanes L, and so round differently.
+    # `reduce` adds the tensors one by one. A `sum` over the first axis of a stacked tensor would add in an order that
+    # depends on the number of trainings, and so round differently.
     return reduce(torch.add, squares).sqrt()
 
 

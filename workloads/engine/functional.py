@@ -43,8 +43,8 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
         data = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(under(DROPOUT, batch), has_padding) as forms:
             result: R = functional_call(objective, state, (data,))
-        # `EngineForms` intercepts every operation, which costs time. If it replaced no operation, later calls run
-        # without it.
+        # `EngineForms` intercepts every operation, which costs time. If it has replaced none, later calls run without
+        # it.
         is_plain[kind] = not forms.replaced
         return result
 
@@ -94,8 +94,8 @@ def over_lanes(
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
             return vectorized(parameters, buffers, batch)
-        # A single lane is computed twice, side by side: for one lane PyTorch would use other kernels for products and
-        # sums, which round differently.
+        # A single training is computed twice, side by side. For one training alone PyTorch would compute products and
+        # sums by other kernels, which round differently.
         twice = [
             {name: value.repeat_interleave(2, 0) for name, value in tensors.items()}
             for tensors in (parameters, buffers, batch)
@@ -169,7 +169,8 @@ def gradients_of(name: str, loss: Tensor, at: State) -> State:
             fix="compute the loss from parameters of the module that require gradients, without detach(),"
             " torch.no_grad(), argmax or a comparison",
         )
-    # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the lanes' own gradients.
+    # The loss of a training depends on that training alone. So the gradient of the summed loss contains the gradient of
+    # each training.
     try:
         gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
     except RuntimeError as error:

@@ -112,8 +112,8 @@ def optimizer_of(lanes: Lanes[P]) -> Optimizer:
     """Makes the optimizer that the trainings' parameters name, with its state in the floating-point type that it
     needs."""
     shared = lanes.shared
-    # PyTorch's optimizers compute updates of bfloat16 parameters in float32 and then round them, so this function
-    # requests the same.
+    # PyTorch's optimizers update bfloat16 parameters in float32 and round the result, so this function uses float32
+    # too.
     rounds = lanes.dtype == torch.bfloat16 and shared.optimizer in UPDATE_RULES
     parameters = [training.parameters for training in lanes.trainings]
     dtype = torch.float32 if rounds else lanes.dtype

@@ -60,8 +60,8 @@ class LaneStore(LaneState, Generic[P]):
         parameters, buffers, template = starting_state(workload, self.lanes, start)
         layout = Layout(parameters)
         super().__init__(
-            # `digest_of` runs before the module computes anything, because a module may store its last result in an
-            # attribute.
+            # `digest_of` is called before the module computes anything, because a module may store results in an
+            # attribute, which would change the digest.
             problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
             optimizer=optimizer_of(self.lanes),
             rows=layout.rows(parameters),
@@ -81,7 +81,7 @@ class LaneStore(LaneState, Generic[P]):
 
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of a step, with trainings as first axis, dropout masks included."""
-        # Batches are cached, because some optimizers request the same batch at every step.
+        # Batches are kept, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self.position
             self._drawn = self._workload.batches(self._drawing, range(step, self.lanes.shared.n_steps + 1))
@@ -97,7 +97,7 @@ class LaneStore(LaneState, Generic[P]):
         """Returns the batches of steps `start` to `until` - 1, or of the first few of these steps."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
-            # Batches with dropout masks are returned one at a time, because masks take much memory.
+            # Only one batch is kept if it has dropout masks, because masks take much memory.
             return [batch]
         if not batch:
             return [batch] * (until - start)

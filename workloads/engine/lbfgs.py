@@ -198,7 +198,7 @@ class Lbfgs(Optimizer):
         at_stops = [ended & (now.steps == stop) for stop in stops]
         is_open = self._search.is_open
         masks = torch.stack([behind, is_open, ~is_open & ~now.is_over, *at_stops])
-        # The host waits for the device only here, once per evaluation.
+        # The host waits for the device only here, once for each evaluation of the loss.
         numbers = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
         n_behind, n_searching, self._n_waiting, *n_at_stops, n_used, n_full = numbers
         self._pairs.set_counts(n_used, n_full)
@@ -278,8 +278,8 @@ def unflattened(rows: Tensor, like: State) -> State:
     """Splits rows, one per training, into tensors with the names and shapes of `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
-    # The parts are made contiguous, because PyTorch may use another kernel for a strided view than for the tensor of a
-    # single lane.
+    # The parts are made contiguous, because PyTorch may compute with a strided view by another kernel than with the
+    # tensor of a single training.
     return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
 
 

@@ -50,7 +50,7 @@ class LineSearches:
         zeros = gradient.new_zeros(gradient.shape[0])
         no = torch.zeros_like(zeros, dtype=torch.bool)
         self._tolerance_change = tolerance_change
-        # Several attributes share one tensor, which is safe because no method changes a tensor in place.
+        # Several attributes share one tensor. This is safe, because no method changes a tensor in place.
         self.step_size, self.is_open = zeros, no
         self.n_evaluations = self._most_evaluations = torch.zeros_like(zeros, dtype=torch.int64)
         self.direction_size = zeros

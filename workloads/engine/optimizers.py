@@ -57,7 +57,7 @@ class Settings:
     def column(self, name: str) -> Tensor:
         """Returns the values of a numeric hyperparameter on the device, (n_trainings, 1)."""
         if name not in self._columns:
-            # `_columns` is a cache, because every copy to the device makes the host wait for the device.
+            # The column is kept in `_columns`, because the host waits for the device at every copy.
             self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
         return self._columns[name]
 

@@ -223,8 +223,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # The cached batches are drawn again for the lanes that were active when they were first drawn, because batches
-        # for fewer lanes might be rounded differently.
+        # The cached batches are drawn again for all trainings that were active when they were first drawn. If they were
+        # drawn for fewer trainings, they might be rounded differently.
         self._keep(checkpoint["drawn_for"])
         self._store.batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -283,7 +283,7 @@ class Pack(Generic[P]):
 
     def count_numbers(self) -> int:
         """Computes the first loss and gradient, and returns how many values the computation has per training."""
-        # The divisor is at least 2, because the engine computes a single lane twice, side by side.
+        # The count is divided by at least 2, because the engine computes a single training twice, side by side.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:

@@ -43,7 +43,8 @@ def attention(
     else:
         is_boolean = attn_mask.dtype == torch.bool
         logits = logits.masked_fill(~attn_mask, -math.inf) if is_boolean else logits + attn_mask
-        # A query that may see no key has the output 0, as in PyTorch's function. A plain softmax would give NaN.
+        # A query that may see no key gets the output 0, as in PyTorch's attention function. A plain softmax would give
+        # NaN.
         sees_nothing = (logits == -math.inf).all(-1, keepdim=True)
         weights = functional.softmax(logits.masked_fill(sees_nothing, 0.0), -1).masked_fill(sees_nothing, 0.0)
     return (dropout(weights, dropout_p) if dropout_p else weights) @ value
@@ -64,7 +65,7 @@ def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> Stat
     i, f, g, o = _sum_of_products(x, h, weights).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     h = o.sigmoid() * c.tanh()
-    # An LSTM with a projection has an odd number of weight tensors, the last of which is the projection.
+    # An odd number of weight tensors means that the LSTM has a projection, whose tensor is the last one.
     return (h if len(weights) % 2 == 0 else linear(h, _present(weights[-1])), c)
 
 

@@ -84,7 +84,8 @@ class ConservedQuantities:
         by name the values at the start, one row per training."""
         if lanes.shared.record_charges:
             declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-            # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
+            # The families that trainings declare are compared pairwise, because a `Conserved` may contain slices, which
+            # cannot be hashed.
             for family in (family for lane, family in enumerate(declared) if family and family not in declared[:lane]):
                 members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
                 self._families.append((members, family, _quantities(family, parameters, members)))
@@ -127,8 +128,8 @@ def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray
             entries.setdefault(conserved.quantity, []).append(conserved.conserved(weights).flatten())
         return {name: torch.cat(values) for name, values in entries.items()}
 
-    # A single lane is computed twice, side by side: for one lane PyTorch would use other kernels for products and sums,
-    # which round differently.
+    # A single training is computed twice, side by side. For one training alone PyTorch would compute products and sums
+    # by other kernels, which round differently.
     padded = lanes if lanes.size > 1 else lanes.repeat(2)
     quantities: State = vmap(of_one_training)(
         {name: value[_index(padded, value)].double() for name, value in parameters.items()}

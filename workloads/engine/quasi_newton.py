@@ -30,8 +30,8 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # A lane has more slots than `most_pairs`, so that a full lane's pairs are moved to the front only once in many
-        # pairs.
+        # There is room for more than `most_pairs` pairs of a training. So when it is full, pairs need to be moved to
+        # the front only once in a while.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -61,8 +61,8 @@ class CurvaturePairs:
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        # All lanes write to their first free slot, and lanes without a new pair write zeros. Therefore the host need
-        # not know which lanes have a pair.
+        # Every training writes to its first free place: a training without a new pair writes zeros there. So the host
+        # need not know which trainings have a pair.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
         self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)

@@ -37,7 +37,7 @@ def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
 
 
 def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
-    # The 64-bit product may overflow into the sign bit. Shifting and masking still extract the right bits.
+    # The 64-bit product may overflow into the sign bit, but shifting and masking still extract the right bits.
     product = word * constant
     return (product >> 32) & _MASK, product & _MASK
 
@@ -111,12 +111,12 @@ class Streams:
         """
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
-        # The blocks have the shape (L, S, blocks): lanes are the first axis, steps the second.
+        # The blocks (four random 32-bit words each) have three axes: trainings, steps, and the blocks of one step.
         seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
         by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
-        # Words are split into four bytes, least significant byte first, because unpacking bytes takes an eighth of the
+        # Words are split into four bytes, the least significant first, because unpacking bytes takes an eighth of the
         # time of unpacking words.
         octets = by_string.unsqueeze(-1).view(torch.uint8)[..., :4]
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
@@ -139,7 +139,7 @@ class Streams:
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
     def _word(self, number: int) -> Tensor:
-        # `full` fills a tensor on the device, while a copy from the host would make the host wait for the device.
+        # `full` fills a tensor on the device. With a copy from the host, the host would wait for the device.
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 

@@ -68,7 +68,7 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
     """Returns the variances (dimension,) of x along its axes, which sum to 1 and determine the loss; as unused target
     too.
     """
-    # The draw's only use is to put the tensor on the device of the training: its numbers are not used.
+    # The random numbers themselves are not used: the draw only gives a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
         variance_D = variance_D.cumsum(0)

@@ -44,7 +44,7 @@ def key_frequencies(
     """Returns the fraction () of the embedding's power in the `n_key` strongest frequencies, without the mean."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
-    waves = torch.stack([angle.cos(), angle.sin()])  # `waves` has the shape (2, frequency, p): cosine and sine.
+    waves = torch.stack([angle.cos(), angle.sin()])  # axes: cosine or sine, frequency, number modulo p
     power = (waves @ module.token.weight[:p]).square().sum((0, 2))
     largest: Tensor = power.topk(min(n_key, len(power))).values.sum() / power.sum()
     return largest

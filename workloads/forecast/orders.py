@@ -51,8 +51,8 @@ class Start:
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
         self.weights, drawn, template = starting_state(workload, lanes)
-        # `buffers` may be the state of an ended training. That state also contains weights, which are ignored because
-        # they are not the weights at the start.
+        # `buffers` may be the final state of a training, which also contains weights. These are ignored, because here
+        # only the weights at the start matter.
         self._buffers = drawn | {
             name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
         }
@@ -161,7 +161,7 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
             for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        return None  # Trainings without LayerNorm accept no other epsilon, so a threshold does not exist.
+        return None  # If the training has no LayerNorm, the parameters refuse another epsilon: there is no threshold.
     gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
     return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None
 

@@ -105,8 +105,8 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
         image = product(basis[-1])
         matrix[:, node, node] = (image * basis[-1]).sum(1)
         size = size.maximum(image.norm(dim=1))
-        # Each vector is projected out twice, because the rounding error of one pass is not small compared with a short
-        # residual.
+        # The component along each vector is removed twice, because after one pass the rounding error may be as large as
+        # a short remainder.
         for vector in (*basis, *basis):
             image = image - (image * vector).sum(1, keepdim=True) * vector
         length = image.norm(dim=1)
@@ -276,7 +276,7 @@ class _NearStart:
         nodes, weights = spectrum(product, delta)
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # The law needs a stable training: the learning rate must not be too large for a positive curvature.
+        # The prediction holds only for a stable training: at no positive curvature may the learning rate be too large.
         is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 

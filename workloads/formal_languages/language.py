@@ -117,7 +117,7 @@ def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tens
 
 def count_ones(text: Tensor) -> Tensor:
     """Returns the number of 1s in each string, int64, for strings (..., n_positions)."""
-    # The 1s are summed in float32, which is exact below 2^24 and takes a fifth of the time of a sum of bools.
+    # The ones are summed in float32, which is exact below 2^24 and takes a fifth of the time of a sum of bools.
     return text.to(torch.float32).sum(-1).to(torch.int64)
 
 

@@ -149,6 +149,6 @@ class FormalLanguagesParameters(TrainingParameters):
                 f"{n_steps} steps, because n_epochs={self.n_epochs} epochs have {self.steps_per_epoch} steps each",
                 "remove n_steps or n_epochs",
             )
-        # `n_steps` follows from `n_epochs` and other parameters, and the object must contain the number of steps that
-        # is run.
+        # `n_steps` follows from `n_epochs` and other parameters. The object must contain this number, because it is the
+        # number of steps that trainings take.
         object.__setattr__(self, "n_steps", n_steps)

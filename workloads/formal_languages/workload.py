@@ -58,8 +58,8 @@ def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def _looked_at(lanes: LanguageLanes) -> Batch:
-    # The strings are cached from probe to probe, because drawing long strings takes as long as scoring attention heads
-    # on them.
+    # The strings are kept from probe to probe, because drawing long strings takes as long as scoring attention heads on
+    # them.
     return looked_at_batch(lanes, _N_STRINGS)
 
 
@@ -224,15 +224,15 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
     # softplus(-sign * logit) is computed as a log_softmax over (0, -sign * logit), which works row by row: elementwise
-    # functions round the last, partly filled vector differently, and which numbers are in it depends on the pack. The 0
-    # is the first entry: its gradient comes from the second probability, exp(-margin), and does not vanish. If the 0
-    # were second, the gradient would be computed as 1 - 1. float64 is needed because in float32 the loss would be 0
-    # beyond a margin of 17.
+    # functions round the last, partly filled vector differently, and which numbers are in this part depends on the
+    # other trainings. The 0 is the first entry: its gradient comes from the second probability, exp(-margin), and does
+    # not vanish. If the 0 were second, the gradient would be computed as 1 - 1. float64 is needed because in float32
+    # the loss would be 0 beyond a margin of 17.
     against_B = (-sign_B * logit_B).to(torch.float64)
     rows_B2 = torch.stack([torch.zeros_like(against_B), against_B], dim=-1)
     return -log_softmax(rows_B2, dim=-1)[:, 0].mean().to(logit_B.dtype)
 
 
 def _accuracy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # A logit of 0 counts as wrong, so that a model whose output is always 0 has accuracy 0 and not one half.
+    # A logit of 0 counts as wrong. So a model whose output is always 0 has accuracy 0 and not one half.
     return (logit_B * sign_B > 0).to(logit_B.dtype).mean()

@@ -55,8 +55,8 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    # The constructor of GPT2LMHeadModel draws random weights, which are replaced below. `fork_rng` keeps these draws
-    # from changing the global generator.
+    # The constructor of GPT2LMHeadModel draws random weights, although they are replaced below. `fork_rng` keeps these
+    # draws from changing the global generator.
     with torch.random.fork_rng(devices=[]):
         model: nn.Module = GPT2LMHeadModel(config).to(module.token.weight.dtype).eval()
     with torch.no_grad():
@@ -147,7 +147,7 @@ def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
     generator = torch.Generator().manual_seed(0)
     token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=generator)
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
-    # The condition is `not <=` instead of `>`, because a comparison with NaN logits is false and NaN must be refused.
+    # The condition is `not <=` instead of `>`: every comparison with NaN is false, and NaN must be refused.
     if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
         raise _without(
             "tied",

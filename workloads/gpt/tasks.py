@@ -128,8 +128,8 @@ class BigramTable(Task):
     """
 
     name = "bigram_table"
-    # A drawn table whose targets depend on the current token alone leaves nothing to solve. With 2 words this is one
-    # table in four, with 3 one in 729, with 4 one in 17 million.
+    # If the targets of a drawn table depend on the current token alone, nothing is left to solve. This happens in one
+    # of four tables with 2 words, in one of 729 with 3, and in one of 17 million with 4.
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
@@ -145,7 +145,7 @@ class BigramTable(Task):
         token_LBT = streams.integers(name, shape, n_words, step)
         pair_LN = (token_LBT.roll(1, -1) * n_words + token_LBT).flatten(1)
         target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
-        # The first token of a sequence does not count, because no token precedes it.
+        # The first token of a sequence does not count in the loss, because no token precedes it.
         return Sequences(token_LBT, target_LBT, _is_after_first(token_LBT))
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
@@ -168,8 +168,8 @@ class Order2Chain(Task):
     """
 
     name = "order_2_chain"
-    least_words = 4  # As in `BigramTable`.
-    most_words = 16  # The stationary distribution is found by solving a linear system of V^2 unknowns.
+    least_words = 4  # The same limit as in `BigramTable`.
+    most_words = 16  # The stationary distribution solves a linear system of n_words^2 unknowns.
 
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest contrast at which noise cannot decide the outcome, rounded up to two digits.
@@ -276,13 +276,14 @@ class Induction(Task):
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
         del laws
-        # Predictions count from the end of the segment on, so the tokens that do not count are the segment.
+        # Predictions count in the loss from the end of the first segment on. So the number of tokens that do not count
+        # is the length of the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {
             "constant": zeros + math.log(n_words),
             "current": zeros + math.log(n_words - 1),
-            # Uniform over the segment's tokens except the current one, whatever their order.
+            # The loss of guessing uniformly among all tokens of the segment except the current one.
             "context": zeros + (length_LB1 - 1.0).log(),
             "optimum": zeros,
         }

@@ -239,7 +239,7 @@ def _built(parameters: GPTParameters) -> GPT:
 def _cross_entropy(logit_BTV: Tensor, batch: Batch) -> Tensor:
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     words_V = torch.arange(logit_BTV.shape[-1], device=logit_BTV.device)
-    # The target's log-probability is selected by a product with one-hot vectors, because the backward pass of an index
+    # The target's log-probability is selected by multiplying with one-hot vectors, because the gradient of an index
     # lookup is a slow scatter.
     weight_BTV = (batch["target"].unsqueeze(-1) == words_V) * batch["weight"].unsqueeze(-1)
     return -(log_p_BTV * weight_BTV).sum()

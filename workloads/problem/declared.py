@@ -146,7 +146,8 @@ def _calls(role: str, functions: Mapping[str, object]) -> dict[str, Call]:
 def _diverged(has_table: bool) -> Rule:
     if not has_table:
         return Rule.diverged()
-    # The held-out loss of a table also rises while a training memorizes.
+    # A rising held-out loss is no sign of divergence here: it also rises while a training memorizes the table. So the
+    # training loss decides.
     return Rule(
         outcome="diverged",
         when=lambda _, evidence: has_diverged(evidence.metrics["loss"], evidence.levels["zero"]),

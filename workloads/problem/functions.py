@@ -270,7 +270,7 @@ def _unigram(values: Values) -> dict[str, Tensor]:
     """Computes the entropy of the targets' frequencies, which is the loss of the best constant predictor."""
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
-    # Classes are counted by comparison, because `vmap` does not support `torch.bincount`.
+    # Classes are counted by comparisons, because `vmap` does not support `torch.bincount`.
     count = (target.flatten().unsqueeze(-1) == classes).sum(0).to(output.dtype)
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 

@@ -53,7 +53,7 @@ class Problem(Workload[Any]):
         if self._has_table:
             inputs, target = self._table(values)
             for place, column in enumerate((*inputs, target)):
-                # Columns are copied, because all modules get the same cached table and may write to their buffers.
+                # Columns are copied, because all modules get the same cached table and might write to their buffers.
                 module.register_buffer(f"{TABLE}{place}", column.clone())
         return module
 

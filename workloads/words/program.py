@@ -120,7 +120,7 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     groups = (weights, buffers, batch)
     try:
         # The MATH backend splits attention into basic operations, which the program can name. PyTorch's fused attention
-        # is a single operation.
+        # would be a single operation.
         with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(functionalize(one_lane(module, loss), remove="mutations"))(*groups)
     except Exception as error:

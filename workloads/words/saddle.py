@@ -60,12 +60,12 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
     data = {name: value.unsqueeze(0) for name, value in batch.items()}
     objective = Objective(module, loss, buffers, data)
     try:
-        # The MATH backend is needed because it has second derivatives, which PyTorch's fused attention lacks.
+        # The MATH backend is used, because PyTorch's fused attention has no second derivatives.
         with sdpa_kernel(SDPBackend.MATH):
             curvatures = smallest_curvature(objective, state, Lanes([training], torch.device("cpu")).streams)
     except RuntimeError:
-        # A user's loss may contain an operation without a second derivative. In this case only the saddle is left out,
-        # because other results do not need second derivatives.
+        # A user's loss may contain an operation without a second derivative. Then only the saddle (the curvature at
+        # this point) is left out, because other results need no second derivatives.
         return None
     direction = {name: value[0] for name, value in curvatures.direction.items()}
     return Saddle(

@@ -111,7 +111,7 @@ def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor
 def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, groups: Groups) -> _Judged:
     output = output_of(program, values, term)
     if output is None:
-        # The loss term has no output to judge, for example because it is a penalty on weights.
+        # This part of the loss does not depend on the model's output: it may be a penalty on weights.
         return _Judged(term, [_Cotangent("other", "", torch.ones_like(values[term]))], {})
     answer = values[output].detach()
 
@@ -130,8 +130,8 @@ def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, grou
     ]
     curvature = _curvature(cotangent, pull)
     squares = {split.part: float(split.value.square().sum()) for split in cotangents if split.kind == "pull"}
-    # A zero level is the decrease of a quadratic loss along the part, and at most the whole loss. The loss of a softmax
-    # is nearly quadratic for small outputs.
+    # The zero level of a part of the target is the loss that output 0 has because of this part. It is computed as if
+    # the loss were quadratic, as the loss of a softmax nearly is for small outputs, and is at most the whole loss.
     levels = {
         part: min(square / (2 * curvature), abs(level)) if curvature > 0 else 0.0 for part, square in squares.items()
     }

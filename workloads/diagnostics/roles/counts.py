@@ -52,7 +52,8 @@ def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # The token before the key of an induction head may be one that does not count, such as the end of a sentence.
+        # The keys after an equal token belong to the pattern of induction even if the equal token is one that does not
+        # count, such as the end of a sentence.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]
@@ -238,7 +239,7 @@ def _by_offset(counted: Tensor, strongest: Tensor, allowed: Tensor, place_QK: Te
     mass = summed.new_zeros(*leading, n_offsets).index_add_(-1, where, summed)
     reach = summed.new_zeros(n_offsets).index_add_(0, where, allowed.sum(0).double().flatten())
     place = strongest - torch.arange(Q, device=strongest.device) + Q - 1
-    # Queries without a strongest key are counted in an extra bin, which is cut off below.
+    # Queries without a strongest key are counted in one more bin, which is cut off below.
     place = torch.where(strongest >= 0, place, n_offsets).reshape(*leading, B * Q)
     hits = summed.new_zeros(*leading, n_offsets + 1).scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))
     return hits[..., :n_offsets], mass, reach

@@ -122,12 +122,12 @@ class GradientProgram:
             lanes: The positions (int64) of the trainings to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
-        # The last group is filled up with copies of the last lane.
+        # If the last group is not full, copies of the last training fill it.
         place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
         losses, gradients = [], []
         for place_W in place_NW:
-            # Inputs are copied into separate tensors, because a traced graph may address parts of them by memory
-            # offsets.
+            # Inputs are copied into separate tensors, because the compiled graph may find their parts by offsets in
+            # memory.
             rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
             loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
             for part in range(self._parts.number):

@@ -124,8 +124,9 @@ def _axes(node: fx.Node, dims: Any) -> list[int]:
 
 
 def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    # In PyTorch, a scalar (0-d tensor) of one training does not promote the dtype of the tensors that it is combined
-    # with. A tensor (W,) of the scalars of W lanes would promote it, so such tensors are converted first.
+    # In PyTorch, the scalar (0-d tensor) of a single training does not change the dtype of the tensors that it is
+    # combined with. For several trainings the scalars form a 1-d tensor, which would change the dtype, so they are
+    # converted first.
     value_of_one = node.meta["val"]
     dtype = value_of_one.dtype if isinstance(value_of_one, Tensor) else None
     if dtype is not None and dtype.is_floating_point and len(value_of_one.shape) > 0:
@@ -153,13 +154,13 @@ def _div(node: fx.Node, value: Any, divisor: Any, **kwargs: Any) -> Any:
     )
     if kwargs or not is_one_number or node.meta["val"].numel() == 1:
         return _pointwise(node, value, divisor, **kwargs)
-    # Multiplying by the reciprocal takes one division per lane instead of one division per number.
+    # Multiplying by the reciprocal takes one division per training instead of one per number.
     return value * _of_type(stored(divisor.reciprocal()), argument, dtype)
 
 
 def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
-    # Factors are split into parts, because the compiler computes the products of all parts in one loop and then loads
-    # each number once for several products.
+    # Both factors are split into parts. The compiler computes the products of all parts in one loop, and so loads each
+    # number only once for several products.
     n_terms = a.shape[1]
     by_rows, by_columns = a.chunk(_n_parts(a.shape[0], n_terms, (2, 1)), 0), b.chunk(_n_parts(b.shape[1], n_terms), 1)
     return torch.cat(
@@ -210,8 +211,8 @@ def _scatter(node: fx.Node, value: Tensor, source: Tensor, dim: int = 0, *args: 
 
 
 def _diagonal(node: fx.Node, value: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    # `torch.diagonal` puts the diagonal axis last, but lanes must be last, so the diagonal axis is moved in front of
-    # the lanes.
+    # `torch.diagonal` puts the diagonal last, but the last axis must be that of the trainings. So the diagonal is moved
+    # in front of it.
     return torch.diagonal(value, offset, axis_of(node, dim1), axis_of(node, dim2)).movedim(-1, -2)
 
 

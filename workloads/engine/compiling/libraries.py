@@ -37,20 +37,20 @@ _MARCH = "x86-64-v3"
 _OPTIONS = {
     "cpp.simdlen": 256,
     "cpp.march": _MARCH,
-    # `compiler` has checked the processor's vector instructions already. PyTorch's check would compile a program for
-    # each type of vector, which takes seconds.
+    # `compiler` has already checked which vector instructions the processor has. PyTorch's own check would compile a
+    # program for each type of vector, which takes seconds.
     "cpp.vec_isa_ok": True,
     "cpp.threads": 1,
     "cpp.enable_floating_point_contract_flag": "off",
     "size_asserts": False,
     "compile_threads": 1,
-    # Precompiled headers are off: they would lie in a folder of /tmp that any user can create first, and making them
-    # takes half as long as compiling a program.
+    # Precompiled headers are not used. They would lie in a folder of /tmp that any user can create first, and making
+    # them takes half as long as compiling a program.
     "aot_inductor.precompile_headers": False,
-    # Intermediate tensors are allocated on the stack, because allocating one on the heap costs as much as computing it.
+    # Intermediate tensors are put on the stack, because allocating one on the heap costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
-    # `read_repeatedly` decides which intermediate values are stored. If the compiler stored more values, gradients and
-    # their updates would merely be computed in separate loops.
+    # Our function `read_repeatedly` decides which intermediate values are stored. With a lower threshold the compiler
+    # would store more of them, and gradients and their updates would be computed in separate loops.
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
@@ -144,8 +144,8 @@ def loaded_bytes(program: bytes) -> Step:
     Raises:
         NoCompilerError: If this user has no folder for programs.
     """
-    # The received program is written to a temporary file. It is not kept among this machine's programs, because those
-    # are named by hashes of their sources.
+    # A program that was received from another machine is written to a temporary file. It cannot be stored among the
+    # programs of this machine, which are named by hashes of their sources.
     with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)
@@ -182,11 +182,11 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
     folder = _folder()
     library = folder / f"{key}.so"
     with _with_room(), IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
-        # The file lock makes one process compile the program while the other processes of this machine wait for it.
+        # The file lock lets one process compile the program, while the other processes of this machine wait for it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
-        # A full disk or a power cut may have damaged the stored program, and running a damaged program would kill this
-        # process.
+        # The digest is checked, because a full disk or a power cut may have damaged the stored program. Running a
+        # damaged program would kill this process.
         if not library.exists() or lock.read() != _digest(library):
             _compile(graph(), examples, library)
             lock.truncate(0)

@@ -84,7 +84,8 @@ def equal_lanes(*values: Tensor) -> list[Tensor]:
 
 def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
     one_hot = _one_hot(index, shape_of(node.args[0])[0], table.dtype)
-    # The product of one_hot (..., V, 1, W) and table (V, D, W) is summed over the rows V of the table.
+    # The product of `one_hot` (..., vocabulary, 1, trainings) and `table` (vocabulary, width, trainings) is summed over
+    # the vocabulary.
     return (one_hot.unsqueeze(-2) * table).sum(-3)
 
 
@@ -135,8 +136,8 @@ def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any)
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
-    # The comparison has the shape (..., V, K, ..., W): one axis V for places and one axis K for the indices, over which
-    # it is summed below.
+    # The comparison has one axis for places in the result and one for places in the index, (..., places, indices, ...,
+    # trainings). The second of these is summed below.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
     return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
 

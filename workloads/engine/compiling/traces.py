@@ -41,8 +41,8 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
         NoRuleError: If the function cannot be traced, for example because it branches on a tensor's value.
     """
     try:
-        # The MATH backend computes attention by basic operations. PyTorch's fused attention is an operation that has no
-        # compile rule here.
+        # The MATH backend computes attention by basic operations. PyTorch's fused attention would be a single operation
+        # that our compiler cannot translate.
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), OneHotByComparison(), _WithoutEmptyParts():
             graph = make_fx(
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
@@ -134,7 +134,8 @@ class _Counting(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # With `True`, PyTorch would import its compiler only to exclude this class from compilation.
+        # The result is False, because otherwise PyTorch would import its compiler, only to exclude this class from
+        # compilation.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

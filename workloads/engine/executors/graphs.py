@@ -290,8 +290,7 @@ class GraphedStep:
         """Takes one or more of the steps, given the inputs of each of them. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
-            # The first step is taken without a CUDA graph, because it allocates memory of the optimizer and of
-            # libraries.
+            # The first step runs without a CUDA graph, because in it the optimizer and libraries allocate memory.
             self._step.take(bucket, _filled_up(read[0], bucket.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
@@ -302,7 +301,7 @@ class GraphedStep:
                 raise
             except RuntimeError:
                 # A user's loss may contain an operation that a CUDA graph cannot record, such as a copy from the host.
-                # Nothing has been computed yet, so the step can be repeated without a graph.
+                # At this point nothing has been computed yet, so the step can run again without a graph.
                 self._cannot_capture = True
                 return self._take(bucket, read)
         graph, memory = self._captured[n_steps]

@@ -22,7 +22,7 @@ from attnsweep.workloads.translation.grammar.tree import (
 )
 
 SUBJECT_PRONOUNS = ("io", "tu", "noi")
-# The hyphen distinguishes `la-` (her) from `la` (the), so that each target sentence has one tree.
+# The hyphen distinguishes `la-` (her) from `la` (the). So each target sentence has exactly one tree.
 CLITICS = ("lo-", "la-", "li-")
 DEFINITE = ("il", "i", "la", "le")
 INDEFINITE = ("un", "alcuni", "una", "alcune")
@@ -62,7 +62,8 @@ def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
     if obj is not None and not isinstance(obj, Pronoun):
         words += _phrase("object", obj, choose)
     if isinstance(subject, Pronoun):
-        # The first target word also tells whether the pronoun was dropped, so its nats (surprise) include this choice.
+        # The first target word also shows whether the pronoun was dropped. So its information in nats includes this
+        # choice.
         words[0] = words[0]._replace(nats=words[0].nats + _DROP_NATS[dropped])
     return words
 
