@@ -1,17 +1,18 @@
-"""Kicks: noise added to the weights of a stuck training, to test whether a basin holds it, and how wide the basin is.
+"""Kicks (noise added to the weights) of a stuck training, to test whether a basin of the loss holds it, and how wide
+the basin is.
 
-Where attention enters as a product of m factors, the first m - 1 derivatives vanish at the zero, and for m > 2 no
-Hessian shows a way out. A kick adds noise to the weights, of a given size relative to the weights, and the training
-then continues. From a strict local minimum the training comes back, unless the kick leads out of the basin. From a
-saddle of any order it leaves, however small the kick, if it has enough steps.
+Where attention enters the loss as a product of m weights, all derivatives of orders 1 to m - 1 vanish where these
+weights are 0, and for m > 2 no Hessian shows a way out. A kick adds noise to the weights, of a given size relative to
+the weights, and the training then continues. From a strict local minimum the training comes back, unless the kick leads
+out of the basin. From a saddle of any order the training leaves, however small the kick, if it has enough steps.
 
-So an escape proves: from some point within the kick's distance, descent lowers the loss by 5%. If there is a basin, it
-is narrower than the smallest kick that frees the training. An escape does not prove that there is no basin. A kick as
-large as the weights is a new start and proves nothing, so only escapes by kicks up to `MOST_TELLING` count.
+So an escape proves that from some point within the kick's distance, descent lowers the loss by 5%. If there is a basin,
+it is narrower than the smallest kick that frees the training. An escape does not prove that there is no basin. A kick
+as large as the weights is a new start and proves nothing, so only escapes by kicks up to `MOST_TELLING` count.
 
 Products of small factors change the loss by less than L-BFGS's tolerances, which are absolute, and by less than the
 loss's rounding error. So the loss is scaled, and small changes of the loss are integrated from the gradient. Use
-float64. Axes: L lane, K selected lane.
+float64. Axes: L training, K selected training.
 """
 
 from dataclasses import dataclass
@@ -26,29 +27,33 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 KICKS = (0.01, 0.1, 1.0)
-"""Sizes of kicks relative to the weights, in the order in which they are tried."""
+"""Sizes of kicks (noise added to the weights) relative to the weights, in the order in which they are tried."""
 MOST_TELLING = 0.1
-"""The largest relative size of a kick after which an escape counts."""
+"""The largest size of a kick (noise), relative to the weights, after which an escape counts."""
 KICK_STEPS = 400
-"""Iterations of L-BFGS after a kick."""
+"""The number of iterations of L-BFGS after a kick (noise added to the weights)."""
 _ROUNDS = 4
-"""The number of descents after a kick. Each scales the loss by the gradient where the previous descent ended."""
+"""The number of descents after a kick (noise added to the weights). In each descent, the loss is scaled by the gradient
+where the previous one ended."""
 _NEAR = 1e-9
-"""If the loss has changed by less than this share, the change is integrated from the gradient."""
+"""If a loss has changed by less than this share, its change is computed as an integral of the gradient."""
 _NODES = 3
-"""The number of points of the Gauss-Legendre rule: three integrate saddles up to order 6 exactly."""
+"""The number of points of the Gauss-Legendre rule: three points integrate changes of the loss exactly near saddles up
+to order 6."""
 LEAVES_BELOW = 0.95
-"""A kicked training has escaped if its loss falls below this share of the loss before the kick."""
+"""A training has escaped after a kick (noise added to its weights) if its loss falls below this share of the loss
+before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """The losses of L trainings before and after their kicks, and the smallest kick that freed each training.
+    """The losses of trainings before and after their kicks (noise added to the weights), and the smallest kick that
+    freed each.
 
     Attributes:
-        before: (L,) the losses before the kicks.
-        after: (L,) the losses after the last kick of each training and the descent that followed.
-        smallest: (L,) the smallest of `KICKS` that freed each training; NaN if none did.
+        before: For each training the loss before the kicks.
+        after: For each training the loss after its last kick and the descent that followed.
+        smallest: For each training the smallest of `KICKS` that freed it; NaN if none did.
     """
 
     before: Tensor
@@ -57,13 +62,13 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Whether a kick of at most `MOST_TELLING` (the largest meaningful size) frees each training, (L,) bool."""
+        """Returns for each training whether a kick (noise added to the weights) of at most `MOST_TELLING` frees it."""
         return self.smallest <= MOST_TELLING
 
 
 def sizes(parameters: State) -> State:
-    """Returns the root mean square of each parameter tensor, (L, 1, ...) by name. A tensor of zeros gets the root mean
-    square of all weights, or 1 if all weights are zero."""
+    """Returns the root mean square of each parameter tensor of each training, (n_trainings, 1, ...) by name. For a
+    tensor of zeros it returns the root mean square of all the training's weights, or 1 if they are all zero."""
     overall = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
     overall = torch.where(overall > 0, overall, torch.ones_like(overall))
     tensor_sizes = {}
@@ -75,8 +80,8 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters (L, ...) with noise added: N(0, 1) times each tensor's size (`sizes`) times
-    `relative_size`. The noise of a tensor is drawn from the stream `kick/<name>`.
+    """Returns the parameters of each training with noise added: N(0, 1) times each tensor's size (`sizes`) times
+    `relative_size`. The noise of a tensor is drawn from the random stream `kick/<name>`.
     """
     size = sizes(parameters)
     return {
@@ -86,7 +91,8 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Kicks each training by growing sizes (`KICKS`) and trains it on after each kick, until a kick frees it."""
+    """Adds ever larger noise (`KICKS`) to the weights of each training and trains it on each time, until it leaves its
+    loss."""
     with torch.no_grad():
         before = objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)
@@ -104,7 +110,8 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> Tensor:
-    """Returns the losses (L,) to which L-BFGS, in suitable units, descends from the kicked parameters (L, ...)."""
+    """Returns for each training the loss to which L-BFGS, in suitable units, descends from the `kicked` parameters
+    (after noise)."""
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):
@@ -116,12 +123,12 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 class _Scaled:
     """The objective in units that suit L-BFGS, which has absolute tolerances and a first step of length 1.
 
-    The weights' displacement from the start is in units of the kick, so that the first step is no longer than the kick
-    was. The loss's change from the start is in units of the gradient at the start.
+    The weights' displacement from the start is in units of the kick (the noise that was added), so that the first step
+    is no longer than the kick was. The loss's change from the start is in units of the gradient at the start.
 
     Args:
-        start: (L, ...) the weights at the origin of the new coordinates.
-        size: (L,) the unit of length of the new coordinates: the size of the kick.
+        start: The weights at the origin of the new coordinates, with trainings as first axis.
+        size: For each training the unit of length of the new coordinates: the size of the kick.
     """
 
     def __init__(self, objective: Objective, start: State, size: Tensor) -> None:
@@ -152,8 +159,8 @@ class _Scaled:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """Returns the change of the loss over steps (K, ...), (K,), as the integral of the slope along each step. The
-        difference of two losses would lose such a small change to rounding."""
+        """Returns for each given training the change of the loss over its step, as the integral of the slope along the
+        step. The difference of two losses would lose such a small change to rounding."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         change = torch.zeros_like(self._unit[lanes])
         for node, weight in zip(nodes, weights, strict=True):

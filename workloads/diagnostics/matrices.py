@@ -1,4 +1,5 @@
-"""Scores of single attention matrices, computed from the attention weights alone. Axes: H head, T token, W window.
+"""Scores of single attention matrices, computed from the attention weights alone. Axes: H head, T token, W half-width
+of a band.
 
 `attnsweep.workloads.diagnostics.roles` has the scores that need tokens, training frequencies or gold arcs.
 """
@@ -29,24 +30,26 @@ from attnsweep.workloads.diagnostics.structure import (
 from attnsweep.workloads.errors import SpecError, UserError
 
 NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
-"""Scores that cannot be measured here, because they need tokens."""
+"""Scores that cannot be measured on attention weights alone, because they need tokens."""
 _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previous_token", "previous_token_uniform")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """The role scores of H attention matrices, and their distances to the structured families.
+    """The role scores of attention matrices, and their distances to structured families: the identity (Sigma_1), bands
+    (Sigma_2), and the identity with blocks that attend one column (Sigma_3).
 
     Attributes:
-        scores: (H,) by name; NaN if a score is not defined. Distances are exact, in the entrywise L1 norm. Scores
-            ending in `_z` compare the distance with those of the same matrix after the entries of each row are
-            shuffled: far below 0 means nearer than chance. Scores ending in `_plus_e` are distances to the family with
-            free entries.
-        is_positional: (H,) whether the positional role holds in each matrix.
-        window, num_pos: (H,) the w and p of Sigma_3 (and the w of Sigma_2) at which distances are measured.
-        bands: (H, W) distance to Sigma_2(w) for w = 0..T-1.
-        starts, columns: For each head (num_pos,): the first rows and the columns of the blocks of the member of
-            Sigma_3 that is nearest to the head.
+        scores: One number per matrix, by name; NaN if a score is not defined. Distances are exact, in the entrywise L1
+            norm. Scores ending in `_z` compare the distance with those of the same matrix after the entries of each row
+            are shuffled: far below 0 means nearer than chance. Scores ending in `_plus_e` are distances to the family
+            with free entries.
+        is_positional: For each matrix, whether the positional role holds.
+        window, num_pos: For each matrix the numbers w and p at which distances are measured: Sigma_3 has p blocks of w
+            rows, and Sigma_2 the half-width w.
+        bands: The distance of each matrix to the band Sigma_2(w), for each half-width w from 0, (n_matrices, n_tokens).
+        starts, columns: For each matrix, the first rows of the blocks of the nearest member of Sigma_3, and the columns
+            that the blocks attend.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -68,16 +71,18 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes role scores of attention matrices, and their exact distances to the structured families.
+    """Computes role scores of attention matrices, and their exact distances to structured families (identity, bands,
+    blocks).
 
     Args:
-        matrices: (H, T, T) weights after softmax, rows are queries.
-        window, num_pos: The w and p of Sigma_3. `None`: the value at which Sigma_3 is nearest, chosen for each head,
-            and again for each shuffle of a head; blocks then have at least two rows.
-        free_entries: Also measure distances to P + E, where E has at most this many entries anywhere.
+        matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
+        window, num_pos: The w and p of the family Sigma_3: p blocks of w rows, each of which attends one column.
+            `None`: the value at which the family is nearest, chosen for each head, and again for each shuffle of a
+            head; blocks then have at least two rows.
+        free_entries: Also measure distances to each family if so many further entries anywhere in the matrix are free.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
-        is_causal: Whether each query could see only the keys up to itself. Then only the entries of these keys are
-            shuffled.
+        is_causal: Whether each query could see only the keys up to itself. Then only the entries of keys that the query
+            could see are shuffled.
 
     Raises:
         UserError: If the matrices are not attention matrices, or the blocks or the free entries do not fit into them.
@@ -133,7 +138,8 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which families Sigma_3(w, p) are candidates for a best fit, (T, T + 1) bool, indexed [w - 1, p]."""
+    """Returns which families Sigma_3(w, p) (p blocks of w rows) are candidates for a best fit, bool, indexed [w - 1,
+    p]."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T
@@ -150,7 +156,8 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Returns each head's distance (H,) to each family plus at most `n_free` free entries, at its own w and p."""
+    """Returns each head's distance to each structured family, with at most `n_free` further free entries, at the head's
+    own window (half-width) and number of blocks."""
     T = attention.shape[-1]
     distances: dict[str, list[Tensor]] = {}
     for head, w, p in zip(attention, windows, num_pos, strict=True):
@@ -166,6 +173,7 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Selects, from the distances (..., H, W) to all bands, each head's distance (..., H) to the band of its window."""
+    """Selects, from the distances to bands of all half-widths (the last axis), each head's distance to the band of its
+    own half-width."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

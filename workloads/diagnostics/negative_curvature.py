@@ -1,7 +1,7 @@
-"""The smallest eigenvalue of the Hessians of all lanes at once, by Lanczos: is there a direction of negative curvature?
+"""The smallest eigenvalue of each training's Hessian, by Lanczos' method: is there a direction of negative curvature?
 
 Hessian-vector products are second backward passes; the Hessian is never formed. No library fits: `torch.lobpcg` needs
-the matrix, and SciPy's `eigsh` takes one lane at a time, on the CPU. Axes: L lane, n parameter, J iteration.
+the matrix, and SciPy's `eigsh` takes one training at a time, on the CPU. Axes: L training, n parameter, J iteration.
 Source: Lanczos 1950, with full re-orthogonalization.
 """
 
@@ -16,20 +16,25 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 _MOST_ITERATIONS = 50
-"""The most Lanczos iterations; each takes one Hessian-vector product."""
+"""The largest number of Lanczos iterations; each takes one product of a Hessian and a vector."""
 _BREAKDOWN = 1e-12
-"""The Krylov space is exhausted if the next direction is shorter than this share of the largest curvature."""
+"""Lanczos' method ends if the next direction is shorter than this share of the largest curvature: no further direction
+is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The smallest eigenvalue of the Hessian of each of L losses, estimated by Lanczos, with eigenvector and error.
+    """The smallest eigenvalue of the Hessian of each training's loss, estimated by Lanczos' method, with eigenvector
+    and error.
 
     Attributes:
-        smallest: (L,) the smallest Ritz value: an upper bound of the smallest eigenvalue.
-        direction: (L, ...) the Ritz vector of `smallest` by parameter name, of norm 1.
-        error: (L,) |H x - smallest x| for the Ritz vector x: an eigenvalue lies within this distance of `smallest`.
-        largest: (L,) the largest absolute value of a Ritz value: the scale for comparisons.
+        smallest: For each training the smallest Ritz value (estimated eigenvalue): an upper bound of the smallest
+            eigenvalue.
+        direction: The estimated eigenvectors (Ritz vectors) of `smallest` by parameter name, of norm 1, with trainings
+            as first axis.
+        error: For each training |H x - smallest x| for the Hessian H and the Ritz vector x: an eigenvalue lies within
+            this distance of `smallest`.
+        largest: For each training the largest absolute value of a Ritz value: the scale for comparisons.
     """
 
     smallest: Tensor
@@ -38,12 +43,14 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns whether `smallest` is below 0 by more than `error` and than `share` of `largest`, (L,) bool."""
+        """Returns for each training whether `smallest` is below 0 by more than `error` and than `share` of
+        `largest`."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector, by the Lanczos method."""
+    """Estimates the smallest eigenvalue of the Hessian of each training's loss, with its eigenvector, by Lanczos'
+    method."""
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
     n_iterations = min(_MOST_ITERATIONS, n_parameters)
@@ -66,7 +73,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
 
 
 def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> Tensor:
-    """Multiplies each lane's Hessian with its vector, (L, n), for vectors (L, n)."""
+    """Multiplies the Hessian of each training's loss with the training's vector; `vector` has one row per training."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     values = list(leaves.values())
     losses = objective.losses(leaves)

@@ -1,20 +1,20 @@
-"""The unigram and bigram distributions of a text: the losses of predictors that see nothing, or the current token
-only."""
+"""The unigram and bigram distributions of a text: they give the losses of predictors that see no token, or only the
+current one."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PRIOR_SIGHTINGS = 1.0
-"""The weight of the prior, in occurrences. The prior of unigrams is uniform, that of bigrams is the unigram
-distribution. The weight is our choice."""
+"""The weight of the prior, in occurrences of a token. The prior of unigrams is the uniform distribution, that of
+bigrams is the unigram distribution. The weight is our choice."""
 
 
 class CountedLaws:
     """The unigram and bigram probabilities of tokens, counted on pairs of adjacent tokens.
 
     Args:
-        before, tokens: (n,) int64, the first and the second token of each pair.
-        n_words: The size V of the vocabulary.
+        before, tokens: The first and the second token of each pair, int64.
+        n_words: The size of the vocabulary.
     """
 
     def __init__(self, before: NDArray[np.int64], tokens: NDArray[np.int64], n_words: int) -> None:
@@ -25,12 +25,12 @@ class CountedLaws:
         self._pairs, self._seen_pairs = np.unique(before * n_words + tokens, return_counts=True)
 
     def unigram_nats(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of tokens (...) under the unigram distribution, (...)."""
+        """Returns -log p, in nats, of each given token under the unigram distribution."""
         nats: NDArray[np.float64] = -np.log(self._unigram[tokens])
         return nats
 
     def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of tokens (...) given the tokens `before` them (...), by the counts of pairs."""
+        """Returns -log p, in nats, of each given token after the token `before` it, by the counts of pairs."""
         key = before * self._n_words + tokens
         place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
         seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)

@@ -1,6 +1,6 @@
-"""The losses of L trainings as a function of their parameters alone, for tests after training.
+"""The losses of trainings as a function of their parameters alone, for tests after training.
 
-Axes: L lane, K selected lane, N category.
+Axes: L training, K selected training, N category.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
 
 _CHECK_EVERY = 100
-"""Steps between two comparisons of the loss with the level."""
+"""The number of steps between two comparisons of a loss with the level that it is to fall below."""
 
 
 class Objective:
-    """The losses of L trainings as a function of their parameters, with tasks and batches held fixed.
+    """The losses of trainings as a function of their parameters, with tasks and batches held fixed.
 
     Args:
-        batch: (L, ...) by name; empty where the loss is exact or the sample is a buffer.
+        batch: The batch by name, with trainings as first axis; empty where the loss is exact or the sample is a buffer.
     """
 
     def __init__(
@@ -36,11 +36,12 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """Returns the objective for the lanes at the positions `lanes`, (K,) int64."""
+        """Returns the objective of the trainings at the given positions (int64)."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """Returns the losses (K,) of `lanes` (by default all) at parameters (K, ...), differentiable."""
+        """Returns the losses of the trainings at positions `lanes` (by default all), differentiable with respect to
+        `parameters`."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)
@@ -48,13 +49,15 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Returns losses (K,) and gradients (K, ...), with the signature that optimizers need (`Evaluate`)."""
+        """Returns the losses and gradients of the trainings at positions `lanes`, with the signature that optimizers
+        need (`Evaluate`)."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         return losses.detach(), gradients_of("loss", losses, leaves)
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...)."""
+        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns the parameters reached, with
+        trainings as first axis."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
@@ -63,10 +66,11 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """Returns which losses fall below a level within `n_steps` further steps, tested every 100 steps, (L,) bool.
+        """Returns for each training whether its loss falls below `level` within `n_steps` further steps, tested every
+        100 steps.
 
-        A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
-        although training ends once all lanes have been below the level.
+        A training counts even if its loss would rise again later. So its result does not depend on the other trainings,
+        although all stop once every loss has been below the level.
         """
         trained = {name: value.detach().clone() for name, value in parameters.items()}
         optimizer = optimizer_named(rule, Settings.plain(learning_rate, n_steps))
@@ -82,16 +86,20 @@ class Objective:
 
 
 RESET_STEPS = 1000
-"""Training steps after the reset; most trapped trainings solve within a few hundred."""
+"""The number of training steps after the valley reset (`reset_valley`); most trainings that the valley trapped solve
+within a few hundred."""
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Resets the valley at infinity of system P: replaces the part vP of v (L, N, N) by alpha P, P = 11^t / N.
+    """Moves the weights v of trainings out of the valley at infinity (a descent along which |q| and |v| grow without
+    end), in the model whose attention sees positions only (system P). It replaces v P by alpha P, where P = 11^t / N
+    averages over the N categories.
 
-    For v = alpha (I - P) + beta P the best q reaches the level ((N-1)/N) (1-rho)^2 / ((N-1) + M rho^2),
-    rho = beta/alpha. The level is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier separates
-    these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset sets rho = 1, after
-    which a training that was in the valley solves. Derivation: docs/theory.md, the valley at infinity.
+    For texts of M tokens and v = alpha (I - P) + beta P, the best q reaches the loss ((N-1)/N) (1-rho)^2 / ((N-1) + M
+    rho^2), with rho = beta/alpha. This loss is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A
+    barrier separates these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset
+    sets rho = 1, after which a training that was in the valley solves. Derivation: docs/theory.md, the valley at
+    infinity.
     """
     N = v_LNN.shape[1]
     row_means_LN1 = v_LNN.mean(2, keepdim=True)
@@ -108,6 +116,7 @@ def solves_after_reset(
     solved_level: float,
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it."""
+    """Returns for each training whether it solves the task after `reset_valley`. If so, only the valley at infinity (a
+    descent along which the weights grow without end) had trapped it."""
     reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
     return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

@@ -1,8 +1,9 @@
-"""The measures and thresholds by which all workloads decide outcomes. Axes: L lane, P probe.
+"""The measures and thresholds by which all workloads decide outcomes. Axes: L training, P probe (measured step).
 
-A share of a loss or level is a share of its absolute value, because a loss may be negative.
+A share of a loss or of a level (the loss of a simple predictor) is a share of its absolute value, because a loss may be
+negative.
 
-The thresholds are our choices; docs/notes/zeros_tests.md shows how much each of them matters.
+The thresholds are our choices; docs/notes/zeros_tests.md shows how much each threshold matters.
 """
 
 import itertools
@@ -18,13 +19,14 @@ from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 OR = " or "
-"""Joins the names of reference levels that the loss alone does not tell apart."""
+"""The text between the names of reference levels (losses of simple predictors) that the loss alone does not tell
+apart."""
 STATIONARY_GAMMA = 1e-2
-"""A training is stationary if its scale-free gradient is below this."""
+"""A training is stationary if its relative gradient |grad| |theta| / |loss| (`gamma`) is below this."""
 DIVERGED_FACTOR = 3.0
-"""A loss has diverged if it is above this multiple of the zero predictor's loss, and above its own first value.
+"""A loss has diverged if it is above its own first value and above this multiple of the loss of the output 0.
 
-A negative loss z of the zero predictor has no such multiple: there the bound is z + 2 |z|, the same distance above z.
+If that loss z is negative, the bound is z + 2 |z| instead. For a positive z the two bounds are equal.
 """
 OVERFIT_SHARE = 0.05
 """A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
@@ -32,14 +34,16 @@ training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |grad| |theta| / |loss|, (L, P), which no change of units alters."""
+    """Returns the relative gradient |grad| |theta| / |loss| at every probe (measured step). No change of units alters
+    it."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) equal a level (L,) up to the relative difference `AT_LEVEL`, (L, P) bool."""
+    """Returns where losses (n_trainings, n_probes) equal their training's `level` up to the relative difference
+    `AT_LEVEL`."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -49,20 +53,23 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns where each loss is at a reference level: the nearest, if the relative difference is within `AT_LEVEL`.
+    """Returns where each loss is at a reference level (loss of a simple predictor): the nearest one, if it is within
+    `AT_LEVEL`.
 
-    The loss alone does not tell levels apart that are nearer to each other than twice `AT_LEVEL`. The detail then names
-    all of them.
+    `AT_LEVEL` is a relative difference. The loss alone does not tell levels apart that are nearer to each other than
+    twice this. The detail then names all of them.
 
     Args:
-        loss: (L, P).
-        levels: (L,) by name; NaN where a training has no such level.
+        loss: The losses, (n_trainings, n_probes).
+        levels: One number per training, by name; NaN where a training has no such level.
         outcomes: The outcome at each level, by name. `levels` may lack some of them. Of equal levels the first counts.
-        where: Further conditions, (L, P) by level name: the loss is at such a level only where its condition holds.
+        where: Further conditions by level name, bool, (n_trainings, n_probes): the loss is at such a level only where
+            its condition holds.
 
     Returns:
-        (L, P) bool by label. A label is the outcome of the nearest level and a detail: the level's name, or the names
-        of all levels that the loss does not tell from it, such as `zero or mean`, in the order of `outcomes`.
+        Arrays of bool (n_trainings, n_probes) by label. A label is the outcome of the nearest level and a detail: the
+        level's name or, if the loss does not tell the level from others, all their names, such as `zero or mean`, in
+        the order of `outcomes`.
     """
     names = [name for name in outcomes if name in levels]
     level_LK = np.stack([levels[name] for name in names], axis=-1)
@@ -85,20 +92,21 @@ def standing(
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) are not finite, or far above the zero predictor's loss (L,) and above their start.
-    "Far above" is `DIVERGED_FACTOR` times the zero predictor's loss. The result is (L, P) bool."""
+    """Returns where losses (n_trainings, n_probes) are not finite, or above their start and far above the loss of the
+    output 0. "Far above" is `DIVERGED_FACTOR` times `zero_level`."""
     return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) still fall: by over `MOVING_SHARE` in the last fifth of the steps, (L, P) bool."""
+    """Returns where losses (n_trainings, n_probes) still fall: by more than `MOVING_SHARE` over the last fifth of the
+    steps so far."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where a training is overfit, (L, P) bool: the held-out loss is `OVERFIT_SHARE` above its minimum so far,
-    and the training loss is below its value at that minimum."""
+    """Returns at which probes (measured steps) each training is overfit: its held-out loss is `OVERFIT_SHARE` above the
+    minimum so far, and its training loss is below the value that it had at this minimum."""
     eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
     minimum = np.fmin.accumulate(eval_loss, axis=1)
     probe_of_minimum = np.maximum.accumulate(np.where(eval_loss == minimum, np.arange(eval_loss.shape[1]), 0), axis=1)
@@ -112,16 +120,18 @@ def judge_by_levels(
     stuck: Mapping[str, str],
     before_levels: Mapping[str | tuple[str, str], NDArray[np.bool_]] = MappingProxyType({}),
 ) -> Verdicts:
-    """Labels each training at each probe by its `eval_loss` alone. A workload's `judge` may consist of this call.
+    """Labels each training at each probe (measured step) by its `eval_loss` alone. A workload's `judge` may consist of
+    this call.
 
     The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
-    outcome of `before_levels`; the outcome of the level that the loss is at, with the detail of `standing`; `plateau`,
-    with the detail `moving` while the loss still falls.
+    outcome of `before_levels`; the outcome of the reference level (loss of a simple predictor) that the loss is at,
+    with the detail of `standing`; `plateau`, with the detail `moving` while the loss still falls.
 
     Args:
         stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`; of equal levels
             the first counts.
-        before_levels: Further outcomes, with where they hold, (L, P), such as `{"overfit": is_overfit(evidence)}`.
+        before_levels: Further outcomes, each with where it holds (n_trainings, n_probes), such as `{"overfit":
+            is_overfit(evidence)}`.
     """
     loss, levels = evidence.metrics["eval_loss"], evidence.levels
     return Verdicts.first_of(
@@ -136,7 +146,7 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the index of the first probe from which on each training had its final outcome, (L,)."""
+    """Returns for each training the index of the first probe (measured step) from which on it had its final outcome."""
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     has_other_outcome = (outcome != final) & (probes < last_probe[:, None])
@@ -144,5 +154,5 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
 
 
 def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Returns loss + share |loss|, which for positive losses equals (1 + share) loss to the last bit."""
+    """Returns loss + share |loss|. For positive losses this equals (1 + share) loss to the last bit."""
     return np.asarray((1.0 + share * np.sign(loss)) * loss)

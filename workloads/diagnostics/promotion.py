@@ -1,11 +1,12 @@
-"""Tests the labels of stuck trainings: of a random sample, and by repeating a training of low precision in float64.
+"""Tests the labels of a random sample of stuck trainings, among others by repeating a training of low precision in
+float64.
 
-The second test, promotion, shows whether rounding is what holds a training. The training is repeated with the same seed
-and number of steps in two ways: from its first state, and from its final state. The second is compared with a
-continuation in the training's own precision, because more steps alone free some trainings.
+Promotion (repeating in float64) shows whether rounding is what holds a training. The training is repeated with the same
+seed and number of steps twice: from its first state, and from its final state. The repetition from the final state is
+compared with one in the training's own precision, because more steps alone free some trainings.
 
 A training that is stuck in float64 from both states is stuck for another reason than its precision. The test does not
-show that it is stuck for ever. Docs: docs/zeros.md, zeros of the arithmetic. Axes: L lane.
+show that it is stuck for ever. See docs/zeros.md, zeros of the arithmetic. Axes: L training.
 """
 
 from collections.abc import Callable
@@ -27,13 +28,14 @@ from attnsweep.workloads.parameters import TrainingParameters
 def certify_stuck(
     workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
-    """Tests the labels of a pack's L trainings. Returns certificates for stuck ones in the sample, `None` for others.
+    """Tests the labels of a random sample of stuck trainings. Returns a certificate for each training in the sample,
+    else `None`.
 
-    A training is in the sample if a random number drawn from its own seed is below its share. The sample therefore
-    depends neither on the pack nor on the other trainings.
+    A training is in the sample if a random number drawn from its own seed is below its share. So the sample does not
+    depend on which trainings share a pack (one program).
 
     Args:
-        shares: (L,) the probability that each training is in the sample.
+        shares: For each training the probability that it is in the sample.
     """
     certificates: list[Certificate | None] = [None] * len(shares)
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
@@ -56,19 +58,20 @@ def can_be_promoted(parameters: TrainingParameters) -> bool:
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """Tests stuck trainings by repeating them in float64. The certificate `promotion` agrees if they stay stuck.
+    """Tests stuck trainings by repeating them in float64. The certificate `promotion` confirms the label if they stay
+    stuck.
 
     Args:
-        state: The final parameters and buffers of the trainings, (L, ...) by name.
+        state: The final parameters and buffers of the trainings by name, with trainings as first axis.
     """
     return [Certificate("promotion", bool(stays)) for stays in stays_when_promoted(workload, lanes, state)]
 
 
 def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Repeats trainings in float64, and returns which of them are stuck there as well, (L,) bool.
+    """Repeats trainings in float64, and returns for each whether it is stuck there as well.
 
-    False if the training in float64 is not stuck from the first state, or not from the final state although the same
-    continuation in the training's own precision is.
+    The result is false if the training in float64 is not stuck when it begins from the first state. It is also false
+    if, continued from the final state, it is stuck in its own precision but not in float64.
     """
     stays = _ends_stuck(workload, lanes, PROMOTED_DTYPE)
     freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, PROMOTED_DTYPE, ended), lanes, state)
@@ -79,7 +82,8 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 def _tested(
     chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
-    """Applies a test to the chosen lanes only. Returns (L,) bool, false for the lanes that are not chosen."""
+    """Applies a test to the chosen trainings only. Returns the result for each training, false for those that are not
+    chosen."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)
@@ -90,7 +94,8 @@ def _tested(
 def _ends_stuck(
     workload: Workload[Any], lanes: Lanes[Any], dtype: str, start: State | None = None
 ) -> NDArray[np.bool_]:
-    """Trains the lanes in a precision, by default from their start, and returns whether each ends stuck, (L,)."""
+    """Trains in the given precision, by default from each training's own start, and returns for each training whether
+    it ends stuck."""
     trainings = [Training(replace(training.parameters, dtype=dtype), training.seed) for training in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)

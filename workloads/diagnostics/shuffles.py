@@ -1,12 +1,14 @@
-"""Compares heads with shuffles of themselves, and averages distances to structured families over sentences.
+"""Compares attention matrices with shuffled ones, by their distances to structured families: the identity (Sigma_1),
+bands (Sigma_2), and the identity with p blocks of w rows that attend one column (Sigma_3).
 
 The families are nested and of different sizes, so distances to different families cannot be compared directly. A
 shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a
-causal mask such a shuffle would move mass to masked positions, and a matrix would look nearer than chance because of
-the mask alone: `is_causal` shuffles within the mask.
+causal mask such a shuffle would move attention to masked positions, and a matrix would look nearer than chance because
+of the mask alone. With `is_causal`, entries are shuffled within the mask.
 
-The distance D on a sentence of n tokens is divided by n: D / n is between 0 (in the family) and 2. A head's distance is
-the mean over sentences. The w and p of Sigma_3 are the same for all sentences: they minimize this mean.
+The distance on a sentence is divided by the number of tokens, so it is between 0 (in the family) and 2. A head's
+distance is the mean over sentences. The numbers w and p of Sigma_3 are the same for all sentences: they minimize this
+mean.
 
 Axes: ... any number of axes of heads; B sentence, T token, S shuffle, W half-width, P number of blocks.
 """
@@ -28,11 +30,13 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """How the distances of matrices to a family compare with the distances of shuffled matrices.
+    """How the distances of attention matrices to a structured family compare with those of the same matrices after
+    shuffling.
 
     Attributes:
-        mean, deviation: (...) mean and standard deviation of the distances of the shuffles.
-        z: (...) (distance - mean) / deviation: far below 0 means nearer than chance; NaN if shuffling changes nothing.
+        mean, deviation: For each matrix, the mean and standard deviation of its shuffles' distances.
+        z: For each matrix (distance - mean) / deviation: far below 0 means nearer than chance; NaN if shuffling changes
+            nothing.
     """
 
     distance: Tensor
@@ -52,11 +56,13 @@ def permutation_test(
     *,
     is_causal: bool = False,
 ) -> PermutationTest:
-    """Compares the distance of matrices with that of shuffled matrices. All matrices and runs share the permutations.
+    """Compares a distance of attention matrices with that of shuffled ones. All matrices and all calls use the same
+    permutations.
 
     Args:
-        distance: A function from (..., T, T) to (...). If the distance is a minimum over (w, p), the function must take
-            the minimum, so that it is also taken for each shuffle.
+        distance: A function from matrices (..., n_tokens, n_tokens) to their distances. If the distance is to the
+            nearest of several families, the function must choose the family, so that it is also chosen for each
+            shuffle.
         n_permutations: The number of shuffles, at least 2.
         is_causal: Shuffle only the entries j <= i of row i, because the others cannot hold attention.
     """
@@ -74,7 +80,8 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Shuffles the entries of each row of matrices (..., T, T), alike in all matrices: (..., S, T, T)."""
+    """Shuffles the entries of each row of square matrices (last two axes), alike in all matrices. The shuffles are a
+    new axis before these two."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)
@@ -97,13 +104,15 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
 
 
 N_SHUFFLES = 10
-"""The number of shuffles for z. Only the first sentence of each length is shuffled. Our choice."""
+"""The number of shuffles of a matrix for the scores `..._z`. Only the first sentence of each length is shuffled. The
+value is our choice."""
 FITS_SHARE = 0.5
-"""Blocks of (w, p) are considered if they fit into at least this share of the sentences. Our choice."""
+"""A size and number of blocks (w rows, p blocks) is considered if the blocks fit into at least this share of the
+sentences. The value is our choice."""
 _NO_SPREAD = 1e-6
-"""If the standard deviation is below this, the shuffles differ by rounding only."""
+"""If the standard deviation of the shuffles' distances is below this, they differ by rounding only."""
 BANDS = (1, 2, 4)
-"""The half-widths w for which the distance to Sigma_2(w) is a score."""
+"""The half-widths w of bands for which the distance of a head to the band, Sigma_2(w), is a score."""
 
 SCORES = (
     "sigma_1",
@@ -119,7 +128,8 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages the distances of heads to the structured families over sentences."""
+    """Averages over sentences how far each head is from structured attention matrices: diagonal, banded, or in
+    blocks."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)
@@ -128,7 +138,7 @@ class PooledStructure:
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds the distances of the attention on some sentences of one length."""
+        """Adds the distances of the attention on some sentences, which all have the same length."""
         B, T = attention.shape[-3], attention.shape[-1]
         if T in self._lengths_of_z:
             self._all.add(_Distances.to(attention))
@@ -141,13 +151,16 @@ class PooledStructure:
         self._shuffled.add(distances.select(slice(B, None)).sentences_first())
 
     def scores(self) -> dict[str, Tensor]:
-        """Returns the scores of the heads (...) by name, in the order of `SCORES`.
+        """Returns the scores of all heads by name, in the order of `SCORES`: distances to structured families of
+        matrices.
 
-        sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p for which
-            sigma_3 is smallest, among blocks of at least two rows. sigma_2: the distance to the band of that w.
-        ..._z: the mean distance over the first sentence of each length, minus the mean over their shuffles, in standard
-            deviations of the shuffles; w and p of sigma_3 are chosen for each shuffle anew. Far below 0 means nearer
-            than chance.
+        - sigma_1, sigma_2_w<w>, sigma_3: the mean distances per token to the identity, to bands of half-width w, and to
+          the identity with blocks.
+        - sigma_3_window, sigma_3_num_pos: the height w and the number p of blocks for which sigma_3 is smallest, among
+          blocks of at least two rows. sigma_2: the distance to the band of that w.
+        - ..._z: the mean distance over the first sentences of each length, minus the mean over their shuffles, in
+          standard deviations of the shuffles; the w and p of sigma_3 are chosen again for each shuffle. Far below 0
+          means nearer than chance.
         """
         sigma_3, window, num_pos = self._all.to_blocks()
         scores = {
@@ -174,12 +187,14 @@ def _z(value: Tensor, shuffled: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """The distances of heads to the structured families on sentences of one length, not divided by the length.
+    """The distances of heads to structured families (identity, bands, blocks) on sentences of one length, not divided
+    by it.
 
     Attributes:
-        diagonal_B: (..., B) the distances to Sigma_1.
-        bands_BW: (..., B, W) the distances to Sigma_2(w).
-        blocks_BWP: (..., B, W, P) the distances to Sigma_3(w, p); infinite where blocks do not fit.
+        diagonal_B: For each sentence the distances to Sigma_1, the identity.
+        bands_BW: For each sentence and w the distances to Sigma_2(w), the band of half-width w.
+        blocks_BWP: For each sentence, w and p the distances to Sigma_3(w, p), the identity with p blocks of w rows;
+            infinite where the blocks do not fit.
     """
 
     diagonal_B: Tensor
@@ -189,7 +204,8 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Computes the distances of attention (..., B, T, T) to each structured family."""
+        """Computes the distances of attention matrices, (..., n_sentences, n_tokens, n_tokens), to each structured
+        family."""
         parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
         return cls(*parts, attention.shape[-1])
 
@@ -198,14 +214,14 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Returns the distances of each sentence separately: (B, ..., 1), with sentences as the first axis."""
+        """Returns the distances with sentences as the first axis. The old axis of sentences stays, with length 1."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """Returns for which w and p a sentence of T tokens has room for p blocks of w rows, (W, P) bool."""
+    """Returns for which w and p a sentence of the given number of tokens has room for p blocks of w rows, bool."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 
 
@@ -239,7 +255,7 @@ class _Sums:
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """Returns the mean distance of each head to Sigma_2(w) at the head's own w, (...). On a sentence that is no
+        """Returns the mean distance of each head to the band of the head's own half-width. On a sentence that is no
         longer than the band is wide, the distance is 0.
         """
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
@@ -247,7 +263,8 @@ class _Sums:
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the smallest mean distance to Sigma_3(w, p) over w and p, and this w and p, each (...)."""
+        """Returns each head's smallest mean distance to the identity with p blocks of w rows, over all w and p, and
+        these w and p."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

@@ -1,12 +1,13 @@
-"""Exact distances of attention matrices to structured families (Conti 2024, section 2.2), in the entrywise L1 norm.
+"""Exact distances of attention matrices to structured families (identity, bands, blocks), in the entrywise L1 norm.
 
-A family has all matrices whose rows are >= 0, sum to 1 and vanish outside a support: Sigma_1 the diagonal, Sigma_2(w) a
-band. A row with sum r and mass s on the support has the distance (r - s) + |1 - s|: the mass outside is removed, and
-the mass on the support is changed to 1. So the distance needs neither sampling nor a solver.
+The families are those of Conti 2024, section 2.2. A family has all matrices whose entries are >= 0, whose rows sum to
+1, and which are 0 outside a support: the diagonal for Sigma_1, the band |i - j| <= w for Sigma_2(w). A row whose
+entries sum to r, those on the support to s, has the distance (r - s) + |1 - s|: the entries outside are removed, and
+the sum on the support is changed to 1. So the distance needs neither sampling nor a solver.
 
-Sigma_3(w, p) is the identity in which p disjoint blocks of w rows attend to one column per block: the column of the
-block's first row (as in the thesis), or with `any_column` of that of its rows that saves most. Row i costs c_i on the
-diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
+Sigma_3(w, p) is the identity, except for p disjoint blocks of w rows, each of which attends to one column: that of the
+block's first row (as in the thesis), or with `any_column` that of any of its rows, namely the one that saves most.
+Row i costs c_i on the diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
 
     best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
 
@@ -14,7 +15,7 @@ is the most that p blocks save in the first i rows. One pass over the rows per w
 
 A family plus m free entries has the matrices P + E, with P of the family and at most m nonzero entries in E. The rows
 of P + E sum to 1, so E adds m places to the support of P. The cost of a row is convex in s. So if the entries of a row
-are added to the support from the largest on, each gains at most as much as the one before, and the m largest gains over
+are added to the support, the largest first, each gains at most as much as the one before, and the m largest gains over
 all rows are the exact optimum. If the blocks of P are not fixed, the dynamic program also decides how many of the m
 entries each row gets. See docs/roles.md.
 
@@ -32,17 +33,19 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance of each row to the family, given the row's mass on the family's support and its sum."""
+    """Returns the distance of each row to a structured family, given the row's sum and the sum of its entries where the
+    family allows nonzero ones (`mass`)."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """Returns the distances of attention (..., T, T) to Sigma_1, which is the identity, (...)."""
+    """Returns the distances of attention matrices (the last two axes) to the identity, the family Sigma_1."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """Returns the distances of attention (..., T, T) to the bands Sigma_2(w), (..., W), for w = 0..T-1."""
+    """Returns the distances of attention matrices to the bands Sigma_2(w). The last axis is the half-width w = 0, 1,
+    ..."""
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
@@ -51,7 +54,7 @@ def distances_to_bands(attention: Tensor) -> Tensor:
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    """Returns a mask of the entries within `window` tokens of the diagonal, (T, T) bool."""
+    """Returns a mask of the matrix entries within `window` places of the diagonal."""
     return _apart(n_tokens, torch.device("cpu")) <= window
 
 
@@ -61,20 +64,21 @@ def _apart(T: int, device: torch.device) -> Tensor:
 
 
 ROW_SUM_TOLERANCE = 1e-5
-"""A row's sum may differ from 1 by this: more than softmax's rounding in float32, less than the effect of any
-dropout."""
+"""A row's sum may differ from 1 by this much, which is more than softmax's rounding in float32 and less than the effect
+of any dropout."""
 
 
 def checked_attention(
     matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, subject: str = "attention"
 ) -> Tensor:
-    """Checks attention matrices and returns them in float64, (..., T, T).
+    """Checks attention matrices (the last two axes) and returns them in float64.
 
     Args:
-        matrices: (..., T, T), rows are queries.
+        matrices: The attention matrices as the last two axes, rows are queries.
         any_row_sum: Accept rows that do not sum to 1, for matrices that were captured with dropout on and cannot be
-            captured again, such as the thesis's. Distances keep their meaning: the structure's rows still sum to 1, so
-            a row of sum r is at least |r - 1| away from every structure. Scores of attention masses lose their meaning.
+            captured again, such as the thesis's. Distances keep their meaning: the rows of structured matrices still
+            sum to 1, so a row of sum r is at least |r - 1| away from all of them. Scores that are sums of attention
+            lose their meaning.
 
     Raises:
         UserError: If the matrices are not attention matrices.
@@ -133,12 +137,13 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The matrices of Sigma_3(w, p) that are nearest to some attention matrices: where the blocks are.
+    """Where the blocks are in the members of Sigma_3(w, p) (identity with p blocks of w rows) nearest to some attention
+    matrices.
 
     Attributes:
-        distance: (...) the distance of each matrix to its nearest member.
-        starts: (..., p) the first rows of the blocks, ascending.
-        columns: (..., p) the column that the rows of each block attend to.
+        distance: The distance of each attention matrix to its nearest member.
+        starts: For each matrix the first rows of its blocks, ascending.
+        columns: For each matrix the column that the rows of each block attend to.
     """
 
     distance: Tensor
@@ -147,9 +152,9 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """Returns the distances of attention (..., T, T) to all families Sigma_3(w, p), (..., T, T + 1), at [w - 1, p].
-    They are infinite where p w > T. As a family has exactly p blocks, [w - 1, 0] and [0, p] are the distance to the
-    identity.
+    """Returns the distances of attention matrices to all families Sigma_3(w, p): the identity with p blocks of w rows.
+    The result is indexed [..., w - 1, p], and infinite where p w rows do not fit. As a family has exactly p blocks, the
+    distances at [w - 1, 0] and [0, p] are those to the identity.
     """
     T = attention.shape[-1]
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
@@ -160,7 +165,8 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Finds for each matrix of attention (..., T, T) the nearest member of Sigma_3(`window`, `num_pos`).
+    """Finds for each attention matrix the nearest matrix that is the identity with `num_pos` blocks of `window` rows
+    (Sigma_3).
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -194,7 +200,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
     """Raises if `num_pos` blocks of `window` rows do not fit into a matrix of `n_tokens` rows.
 
     Raises:
-        SpecError: If they do not fit.
+        SpecError: If the blocks do not fit.
     """
     if not 1 <= window <= n_tokens:
         raise SpecError(
@@ -214,7 +220,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """By how much each block is nearer than the identity's rows. Heads are the last axis, to vectorize over them."""
+    """By how much each block is nearer to an attention matrix than the identity's rows. Heads are the last axis, to
+    vectorize over them."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -227,7 +234,8 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns each block's saving by its first row, (S, N), and its best column, (S, N), for blocks of height w."""
+        """Returns what each block of height w saves compared with the identity, and its best column, both (n_starts,
+        n_heads): a start is the block's first row."""
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
@@ -239,7 +247,8 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns the largest total saving of 0, 1, ... blocks of height w, up to the number that fits, (P, N)."""
+    """Returns the largest total saving of 0, 1, ... disjoint blocks of height w, up to the number that fits,
+    (n_numbers, n_heads)."""
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:
@@ -248,7 +257,8 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns the largest total saving of p blocks in the first i rows, (T + 1, most + 1, N), at [i, p]; else -inf."""
+    """Returns the largest total saving of p disjoint blocks in the first i rows, indexed [i, p] with heads last; -inf
+    where the blocks do not fit."""
     S, N = gain_SN.shape
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
@@ -261,7 +271,8 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Returns the distances of attention (..., T, T) to a support plus 0..`n_free` free entries, (..., F)."""
+    """Returns the distances of attention matrices to a support with 0, 1, ..., `n_free` further free entries, which are
+    the last axis."""
     gains, cost = _gains(attention, support_TT.to(attention))
     return _after(gains.flatten(-2), cost.sum(-1), n_free)
 
@@ -269,9 +280,10 @@ def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int
 def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
-    """Returns the distances of attention (..., T, T) to Sigma_3(`window`, `num_pos`) plus 0..`n_free` free entries.
+    """Returns the distances of attention matrices to the identity with `num_pos` blocks of `window` rows and
+    0..`n_free` free entries.
 
-    They have the shape (..., F).
+    The number of free entries (matrix entries of any size at any place) is the last axis.
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -295,7 +307,8 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the least distance of one block's rows with 0..`n_free` free entries, (N, F)."""
+    """Returns the least distance of the rows of one block with 0, 1, ..., `n_free` free entries, (n_heads, n_free +
+    1)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -307,8 +320,8 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns by how much each further free entry of a row lowers the distance, (..., rows, T), largest entry first,
-    and the rows' distances without free entries, (..., rows).
+    """Returns by how much each further free entry of a row lowers the distance, largest entry first, and the rows'
+    distances without free entries.
     """
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
@@ -318,7 +331,8 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distance after the 0..`n_free` largest gains are subtracted, (..., F)."""
+    """Returns the distance after the 0, 1, ..., `n_free` largest gains are subtracted; the last axis is their
+    number."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)
@@ -327,7 +341,8 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
-    """Returns min over k of first[k] + second[f - k], (N, F): the best split of f entries between two sets of rows."""
+    """Returns min over k of first[k] + second[f - k] for every f: the best split of f free entries between two sets of
+    rows, for each head."""
     n = first_NF.shape[-1]
     sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]
     return torch.stack(sums, -1)

@@ -1,4 +1,5 @@
-"""A workload's verdicts as a table: the first row whose condition holds gives the label. Axes: L lane, P probe."""
+"""A workload's verdicts as a table: the first row whose condition holds gives the label. Axes: L training, P probe
+(measured step)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where the loss is below the level `solved`, (L, P) bool."""
+    """Returns at which probes (measured steps) each loss is below `solved`, the level below which a task counts as
+    solved."""
     return evidence.metrics["eval_loss"] < evidence.levels["solved"][:, None]
 
 
@@ -28,9 +30,10 @@ class Rule:
     Attributes:
         when: The condition: a function, or a text such as `accuracy >= 0.99`.
         says: The condition in words, for the documentation; by default the text of `when`.
-        looks: What such a training looks like, for the documentation.
+        looks: How a training with this outcome behaves, for the documentation.
         details: The details that the row may give; by default none.
-        which: If there are several details, a function that returns the detail of each training at each probe, (L, P).
+        which: If there are several details, a function that returns the detail of each training at each probe,
+            (n_trainings, n_probes).
     """
 
     outcome: str
@@ -47,7 +50,8 @@ class Rule:
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
-        """Returns the row `diverged`: the loss is not finite, or far above a level (by default the level `zero`)."""
+        """Returns the row `diverged`: the loss is not finite, or far above a reference level, by default `zero`, the
+        loss of the output 0."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
@@ -62,7 +66,8 @@ class Rule:
 
     @classmethod
     def moving(cls) -> Self:
-        """Returns the row `plateau` with the detail `moving`: no earlier row holds, and the loss still falls."""
+        """Returns the row that gives the outcome `plateau` with the detail `moving`: no earlier row holds, and the loss
+        still falls."""
         return cls(
             outcome="plateau",
             details=("moving",),
@@ -72,7 +77,8 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Returns a mask (L, P) for each label that the row gives: where its condition holds."""
+        """Returns, for each label that the row gives, a mask (n_trainings, n_probes) that is true where the row's
+        condition holds."""
         holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}
@@ -82,7 +88,8 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a verdict table: gives an outcome where the loss is at a reference level.
+    """A row of a verdict table: gives an outcome where the loss is at a reference level (the loss of a simple
+    predictor).
 
     The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
     names them too: see `standing`.
@@ -90,8 +97,8 @@ class AtLevel:
     Attributes:
         level: The level's name. Trainings that have no such level do not get this label.
         says: The predictor that has this loss, in words, for the documentation.
-        looks: What such a training looks like, for the documentation.
-        also: The further condition in words, for the documentation.
+        looks: How a training with this outcome behaves, for the documentation.
+        also: The further condition of the row in words, for the documentation.
     """
 
     outcome: str
@@ -108,7 +115,8 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of rules and levels by which a workload labels trainings. `Workload.verdicts` returns it.
+    """An ordered table of conditions and loss levels by which a workload labels trainings. `Workload.verdicts` returns
+    it.
 
     Where no row holds, the label is `plateau`.
 
@@ -133,7 +141,7 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe by the first row that holds."""
+        """Labels each training at each probe (measured step) by the first row of the table that holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:
@@ -163,11 +171,11 @@ class VerdictTable:
 
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Raises if a table of verdicts shows that no training can get one of the workload's outcomes.
+    """Raises if a table of verdicts shows that some outcome of the workload can never occur.
 
     Raises:
-        LabelError: If no row of the table gives an outcome that the workload declares, or if a condition in text holds
-            only where that of an earlier row holds, so that the earlier row always gives the label.
+        LabelError: If no row of the table gives an outcome that the workload declares, or if a condition given as text
+            implies that of an earlier row, so that the earlier row always gives the label.
     """
     table = workload.verdicts(parameters)
     if not isinstance(table, VerdictTable):
@@ -195,16 +203,17 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Raises if a workload's own `judge` names only one of two levels that are too close for the loss to tell apart.
+    """Raises if a workload's own `judge` names only one of two reference levels that the loss cannot tell apart.
 
-    Two levels are near if they differ by at most twice `AT_LEVEL`: a loss between them is at both. A table of verdicts
-    needs no check, because its rows `AtLevel` name both levels.
+    The loss cannot tell two levels apart if they differ by at most twice `AT_LEVEL`: a loss between them is at both. A
+    table of verdicts needs no check, because its rows `AtLevel` name both levels.
 
     Args:
-        evidence: Measurements of L trainings. `judge` gets them again with losses equal to the near levels.
+        evidence: Measurements of some trainings. `judge` gets them again with losses equal to the levels that are too
+            close.
 
     Raises:
-        LabelError: If the detail at a loss equal to one of two near levels is the name of only one of the two.
+        LabelError: If a loss equals one of two such levels and the detail is the name of only one of the two.
     """
     if type(workload).judge is Workload.judge:
         return

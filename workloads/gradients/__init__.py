@@ -1,5 +1,6 @@
 """Checks in float64 that the gradients of any workload are those of its loss. See docs/gradients.md.
 
 A check computes the same number in two ways: by an engine and by plain autograd; by autograd and by differences of the
-loss; or by autograd and by an identity that the workload declares (`attnsweep.workloads.identities`).
+loss; or by autograd and by an identity (an equation for gradients) that the workload declares
+(`attnsweep.workloads.identities`).
 """

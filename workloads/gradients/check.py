@@ -1,6 +1,6 @@
-"""Runs all checks of the gradients of some trainings: one finding per check and parameter.
+"""Runs all checks of the gradients of some trainings. There is one finding per check and parameter.
 
-Axes: L lane, n place in a lane's row.
+Axes: L training, n entry of a training's parameters.
 """
 
 import re
@@ -29,15 +29,16 @@ from attnsweep.workloads.update_rules import UPDATE_RULES
 Verdict = Literal["holds", "fails", "kink", "rounding", "skipped"]
 
 ROUNDING = 1e-12
-"""The largest accepted relative error of numbers that are equal up to rounding in float64. Measured: at most 4e-15 on
-shipped workloads."""
+"""The largest accepted relative error of numbers that are equal up to rounding in float64. Errors of at most 4e-15 were
+measured on shipped workloads."""
 DIFFERENCES = 1e-7
-"""The largest accepted relative error of fourth-order differences. Measured: at most 6e-10."""
+"""The largest accepted relative error of slopes that are estimated by fourth-order differences. Errors of at most 6e-10
+were measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check of gradients, for one or several parameters.
+    """The result of one check of the gradients of one or several parameters.
 
     Attributes:
         check: The kind of check: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an identity.
@@ -47,8 +48,8 @@ class Finding:
         error: The largest error over the trainings, relative to the size of the gradient; NaN if one was NaN; `None` if
             nothing was measured.
         threshold: The largest error that passes.
-        verdict: `fails` means a fault. `kink` and `rounding` mean that differences of the loss do not converge, so that
-            the check is undecided. `skipped` means that the check does not apply.
+        verdict: `fails` means a fault. `kink` (the loss has a bend) and `rounding` mean that differences of the loss do
+            not converge, so that the check is undecided. `skipped` means that the check does not apply.
         message: The meaning of a verdict other than `holds`; else empty.
     """
 
@@ -63,7 +64,7 @@ class Finding:
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """Makes the finding for numbers that must be equal up to rounding. `reason` is the message if they are not."""
+    """Makes the finding about numbers that must be equal up to rounding. `reason` is its message if they are not."""
     error = worst(errors)
     verdict: Verdict = "holds" if error <= ROUNDING else "fails"
     message = reason if verdict == "fails" else ""
@@ -79,10 +80,10 @@ def worst(errors: Sequence[float]) -> float:
 
 _LARGEST, _SMALLEST = 2.0**-7, 2.0**-24
 _AGREE = 1e-10
-"""Steps are halved until two slopes agree to this accuracy, relative to the gradient's size."""
+"""To estimate a slope, steps are halved until two slopes agree up to this share of the gradient's size."""
 _UNIT_ROUNDOFF = 2.0**-53
 _NOISE = 64.0
-"""The assumed rounding error of the loss, in unit roundoffs of its value."""
+"""The assumed rounding error of a loss, in units of the loss's value times the unit roundoff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ class Slope:
     """The slope of a loss along a direction, estimated from differences of losses.
 
     Attributes:
-        value: The slope at the best step, the one with the smallest `gap`.
-        gap: An estimate of the error: the difference from the slope at twice the step, or half a kink's jump.
+        value: The slope from the best length of step, the one with the smallest `gap`.
+        gap: An estimate of the error: the difference from the slope of a step twice as long, or half the jump at a kink
+            (bend of the loss).
         rounding: The error that rounding can explain at this step.
     """
 
@@ -104,11 +106,11 @@ def slope(loss: Callable[[float], float], length: float, scale: float) -> Slope:
     """Estimates the derivative at 0 of a loss along a line by fourth-order central differences with an automatic step.
 
     At the step h, the slope is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error is h^4 f''''' / 30, and rounding
-    of about |f| / h unit roundoffs. The step is halved until the slopes of two successive steps agree, which does not
-    use the gradient under test. A kink of the loss within the step, such as that of a ReLU, makes these slopes differ,
-    and smaller steps avoid the kink. A kink at the very point shifts all slopes by half of its jump, so that they agree
-    on a wrong value. Such a kink is detected by bend(h) = (f(h) + f(-h) - 2 f(0)) / h: the difference
-    2 bend(h/2) - bend(h) is the jump at a kink, and vanishes like h^3 where f is smooth.
+    of about |f| / h unit roundoffs. The step is halved until the slopes of two successive steps agree. This criterion
+    does not use the gradient under test. A kink of the loss within the step, such as that of a ReLU, makes these slopes
+    differ, and smaller steps avoid the kink. A kink at the very point shifts all slopes by half of its jump, so that
+    they agree on a wrong value. Such a kink is detected by bend(h) = (f(h) + f(-h) - 2 f(0)) / h: the difference 2
+    bend(h/2) - bend(h) is the jump at a kink, and vanishes like h^3 where f is smooth.
 
     Args:
         loss: The loss f as a function of the distance from the point.
@@ -141,22 +143,23 @@ def slope(loss: Callable[[float], float], length: float, scale: float) -> Slope:
 
 
 _RATE = 2.0**40
-"""The learning rate of the step from which the gradient is read. It is a power of 2, so that dividing by it is exact,
-and so large that the digits of the weights do not matter."""
+"""The learning rate of the step from whose change of the weights a gradient is read. It is a power of 2, so that
+dividing by it is exact, and so large that the digits of the weights do not matter."""
 
 
 def vmapped_gradients(subject: Subject) -> State:
-    """Computes the gradients (L, ...) by name as the `vmap` engine does."""
+    """Computes the gradients by name, with trainings as first axis, as the engine with `vmap` does."""
     leaves = {name: value.detach().requires_grad_() for name, value in subject.weights.items()}
     loss_L = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
     return gradients_of("loss", loss_L, leaves)
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes the gradients (L, ...) by name as the block engine does, from its program of a step or of a gradient.
+    """Computes the gradients by name, with trainings as first axis, by the block engine's program of a step or of a
+    gradient.
 
     Raises:
-        NoRuleError: If this shape has neither program.
+        NoRuleError: If these trainings have neither program.
         NoCompilerError: If `compiled` is set and this machine cannot compile.
     """
     layout = Layout(subject.weights)
@@ -173,7 +176,8 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 
 
 def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """Takes one step of gradient descent with a compiled step, and returns the gradients (L, n) that the step used."""
+    """Takes one step of gradient descent with a compiled step, and returns the gradients that the step used, one row
+    per training."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
@@ -186,7 +190,7 @@ def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -
 
 
 def _gradient_from_program(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """Computes the gradients (L, n) with the compiled program of loss and gradient."""
+    """Computes the gradients with the compiled program of loss and gradient, one row per training."""
     graph = gradient_graph(lanes, subject.batch)
     add = adding(graph)
     examples = GradientProgram.examples(graph, lanes, subject.batch)
@@ -199,7 +203,8 @@ def _descent(rate_L: Tensor) -> FirstOrder:
 
 
 _SURE = 10.0
-"""The gradient fails if it differs from the slope by this many times the slope's estimated error."""
+"""A gradient fails the check if it differs from the estimated slope by more than this many times the slope's estimated
+error."""
 _MESSAGES = {
     "fails": "autograd's gradient is not the slope of the loss: a backward pass written by hand, or a detach",
     "kink": "slopes at successive steps differ: the loss has a kink here, such as that of a ReLU",
@@ -263,7 +268,7 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
     """Checks that a step of gradient descent changes conserved quantities as predicted: one finding per quantity.
 
     The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
-    weights, and those of charges to its square.
+    weights; those of charges (conserved products of two weights) are relative to its square.
     """
     size = [max(norm(at.weights), torch.finfo(torch.float64).tiny) for at in points]
     rate = [size[lane] / at.scale for lane, at in enumerate(points)]
@@ -284,7 +289,8 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
 
 
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
-    """Takes one step of the engine's gradient descent at the learning rates (L,). Returns the weights (L, ...)."""
+    """Takes one step of the engine's gradient descent with a learning rate per training. Returns the weights, with
+    trainings as first axis."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
     sgd = _descent(rate_L)
     weights = {name: value.clone() for name, value in subject.weights.items()}
@@ -300,7 +306,7 @@ _FUSED = (
 
 
 def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
-    """Runs all gradient checks on the trainings of a subject."""
+    """Runs all checks of gradients on the trainings of `subject`."""
     points = subject.points()
     yield from check_vmapped(subject, points)
     yield from check_blocks(subject, points, compiles=compiles)
@@ -310,12 +316,14 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
 
 
 def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares the `vmap` engine's gradients with those of each training alone. Yields one finding per parameter."""
+    """Compares the gradients that the engine computes with `vmap` with those of each training alone. Yields one finding
+    per parameter."""
     return _compared("fused", subject, points, vmapped_gradients(subject))
 
 
 def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    """Compares the block engine's gradients with those of each training alone. Yields one finding per parameter.
+    """Compares the gradients of the engine's compiled programs with those of each training alone: one finding per
+    parameter.
 
     Tracing takes seconds, compiling up to a minute.
     """
@@ -344,7 +352,8 @@ def _compared(check: str, subject: Subject, points: Sequence[Point], fused: Stat
 
 
 def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks the gradient identities that the workload declares: one finding per identity and parameter.
+    """Checks the identities (equations for gradients) that the workload declares: one finding per identity and
+    parameter.
 
     A finding is about the worst of the trainings that declare the identity. Its message is the identity's reason.
     """

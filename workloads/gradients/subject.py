@@ -1,4 +1,4 @@
-"""The trainings whose gradients are checked, with weights, data and plain modules in float64. Axes: L lane."""
+"""The trainings whose gradients are checked, with weights, data and plain modules in float64. Axes: L training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.identities.identity import Point
 
 _VECTOR_SIGMA = 0.3
-"""The standard deviation of the noise that is added to biases and gains."""
+"""The standard deviation of the noise that is added to biases and gains, so that none of them is 0."""
 _STEP = 1e-4
 _SOME_EVALUATIONS = 100
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Trainings of one shape at given weights, whose gradients are to be checked."""
+    """Trainings with equal static parameters, at given weights, whose gradients are to be checked."""
 
     workload: Workload[Any]
     where: str
@@ -37,7 +37,7 @@ class Subject:
     batch: Batch
 
     def select(self, lanes: Tensor) -> "Subject":
-        """Selects the trainings at positions (K,) int64."""
+        """Selects the trainings at the given positions (int64)."""
         weights, buffers, batch = (selected(tensors, lanes) for tensors in (self.weights, self.buffers, self.batch))
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 
@@ -45,7 +45,7 @@ class Subject:
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:
-        """Computes one training alone: the plain module, and the gradients that autograd computes without an engine."""
+        """Computes one training alone: its plain module, and the gradients that autograd computes without an engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
             tensors = tensors_of(module)
@@ -68,11 +68,12 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the scale of the gradient's rounding errors: the gradient's norm plus that of its change.
+        """Returns the size to which rounding errors of a gradient are relative: its norm plus the norm of a change of
+        it.
 
         Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
-        gradient. The change of the gradient when all weights change by a small share, divided by that share, has the
-        size of these terms.
+        gradient. The size of these terms is measured by a change: how much the gradient changes when all weights change
+        by a small share, divided by that share.
         """
         draw = torch.Generator().manual_seed(0)
         weights = {name: value.detach().clone() for name, value in module.named_parameters()}
@@ -89,9 +90,10 @@ class Subject:
 
 
 def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
-    """Draws random weights of the usual size, none of which is 0, and returns the trainings at these weights.
+    """Returns the trainings at random weights of the usual size, none of which is 0.
 
-    To the values from `build`, noise is added: N(0, 2 / (rows + columns)) to matrices, N(0, 0.3^2) to biases and gains.
+    The weights are the values from `build` with added noise: N(0, 2 / (rows + columns)) to matrices, N(0, 0.3^2) to
+    biases and gains.
     """
     lanes, weights, buffers, template = _started(workload, trainings)
     built = {name: value.detach() for name, value in template.named_parameters()}
@@ -104,7 +106,8 @@ def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]
 
 
 def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject | None:
-    """Trains for a hundred evaluations and returns the trainings at the weights reached."""
+    """Trains for a hundred evaluations of the loss and returns the trainings at the weights reached; `None` if none has
+    a finite loss."""
     pack = Pack(workload, trainings)
     pack.advance(_SOME_EVALUATIONS)
     _, state = pack.final_state(np.arange(len(trainings)))
@@ -112,7 +115,7 @@ def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]
 
 
 def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
-    """Returns trainings at the given weights and buffers (L, ...), for example at the end of training.
+    """Returns trainings at given weights and buffers, such as those after training, with trainings as first axis.
 
     Trainings whose loss is not finite there are left out. Returns `None` if no training is left.
     """

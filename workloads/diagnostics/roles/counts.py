@@ -1,6 +1,7 @@
-"""Counts of where heads attend, on a batch of sentences. The counts of two batches add up to those of both together.
+"""Counts of where heads attend, on a batch of sentences. The counts of two batches can be added: the sum is that of
+both batches together.
 
-Axes: ... any number of axes such as lanes, layers and heads; B sentence, Q query, K key, O offset, R relation, P
+Axes: ... any number of axes such as trainings, layers and heads; B sentence, Q query, K key, O offset, R relation, P
 pattern or permutation, A arc, V token of the vocabulary.
 """
 
@@ -19,16 +20,17 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the attention on each token pattern (..., 3), that of uniform attention (3,), and the total (...).
+    """Returns each head's attention on each of three token patterns, that of uniform attention on them, and each head's
+    total.
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
         induction        keys j <= i after a key with the query's token: x_(j-1) = x_i, j - 1 < i
 
-    Uniform attention is uniform over the keys that count. A pattern that is not measured is NaN. A head's score is the
-    share of all its attention that falls on the pattern ("mul" in `transformer_lens.head_detector`). Queries without a
-    key of the pattern count too, so no head reaches 1 on text in which few tokens repeat. By definition only earlier
-    keys count, so attention on later keys lowers the score.
+    Uniform attention gives equal weight to all keys that count. A pattern that is not measured is NaN. A head's score
+    is the share of all its attention that falls on the pattern ("mul" in `transformer_lens.head_detector`). Queries
+    without a key of the pattern count too, so no head reaches 1 on text in which few tokens repeat. By definition only
+    earlier keys count, so attention on later keys lowers the score.
     """
     design, uniform = _patterns(sentences)
     mass = (attention.flatten(-3) @ design.to(attention)).double()
@@ -43,8 +45,8 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which places (B Q K) belong to each pattern, and the sum of uniform attention on each pattern. The first
-    result has a last column for all attention: it is true at each query that counts.
+    """Returns which pairs of query and key belong to each pattern, and the sum of uniform attention on each pattern.
+    The first result has a further last column for the total attention, which is true at each query that counts.
     """
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
@@ -70,15 +72,16 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts how often the strongest key is a rare token: (...), the same for permuted frequency ranks (..., P), and
-    the number of queries.
+    """Counts how often the strongest key is a rare token, how often it would be with permuted frequency ranks, and the
+    queries.
 
-    A hit is a query whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019, section 5.3).
-    Permuting the vocabulary's frequency ranks gives a null: a head that prefers certain tokens for a reason other than
-    rarity scores as much with permuted ranks. Both are counted in the same sentences, whose rarest token is rare.
+    What is counted are queries whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019,
+    section 5.3). Permuting the vocabulary's frequency ranks shows what chance explains: a head that prefers certain
+    tokens for a reason other than rarity scores as much with permuted ranks. Both are counted in the same sentences:
+    those whose rarest token is rare.
 
     Args:
-        strongest: (..., B, Q) the strongest key of each query (`Looks`), or -1.
+        strongest: The strongest key of each query (`Looks`), or -1, (..., n_sentences, n_queries).
     """
     if sentences.rarity is None or sentences.key_tokens is None:
         return None, None, None
@@ -94,10 +97,10 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are the two rarest of their sentence, (P + 1, B, K), and which sentences count, (B,).
+    """Returns which keys are the two rarest of their sentence, and which sentences count.
 
-    The first entry uses the frequency ranks, the others permutations of the ranks. A sentence counts if its rarest
-    token is rare.
+    The first result has one array for the true frequency ranks, followed by one for each permutation of the ranks. A
+    sentence counts if its rarest token is rare.
     """
     tokens, keys, rarity = sentences.key_tokens, sentences.keys, sentences.rarity
     assert tokens is not None
@@ -124,19 +127,20 @@ class RoleCounts:
 
     Attributes:
         relations: The names of the dependency relations.
-        first_offset: The smallest offset (key - query), -(Q - 1): from the last query to the first key.
-        hits: (..., O) the number of queries whose strongest key is at each offset.
-        mass: (..., O) the attention on each offset.
-        reach: (O,) the number of queries that have a key at each offset.
-        n_queries: () the number of queries.
-        pattern: (..., 3) the attention on each of the token patterns; `uniform`: (3,) the same for uniform attention.
-        total: (...) all attention.
-        arc_hits: (..., 2, R) the number of arcs whose other end is the query's strongest key; `offset_hits`: (2, R) the
-            number of arcs whose other end is at the best fixed offset; `n_arcs`: (2, R) the number of arcs whose other
-            end the query may see.
-        rare_hits: (...) the number of queries, in sentences with a rare token, whose strongest key is one of the two
-            rarest tokens; `permuted_hits`: (..., P) the same with frequency ranks permuted; `n_rare`: () the number of
-            all queries in such sentences.
+        first_offset: The smallest offset (key - query): from the last query to the first key.
+        hits: For each head and offset, the number of queries whose strongest key is at the offset.
+        mass: For each head and offset, the attention on the offset.
+        reach: For each offset, the number of queries that have a key there.
+        n_queries: The number of queries.
+        pattern: For each head, its attention on each of the three token patterns; `uniform` is the same for uniform
+            attention.
+        total: For each head, all its attention.
+        arc_hits: For each head, direction and relation, the number of arcs whose other end is the query's strongest
+            key; `offset_hits` is the number of arcs whose other end is at the best fixed offset, and `n_arcs` that of
+            arcs whose other end the query may see.
+        rare_hits: For each head, the number of queries, in sentences with a rare token, whose strongest key is one of
+            the two rarest tokens; `permuted_hits` is the same for each permutation of the frequency ranks, and `n_rare`
+            the number of all queries in such sentences.
     """
 
     relations: tuple[str, ...]
@@ -156,7 +160,7 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """Adds the counts of two batches, whose sentences may differ in length."""
+        """Adds the counts of two batches. The sentences of the two may differ in length."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
         past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))
@@ -168,7 +172,8 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns a field, its axis of offsets (if any) padded with zeros to offsets `first` to `past` - 1."""
+        """Returns a field; if it has an axis of offsets, the axis is padded with zeros to the offsets `first` to `past`
+        - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -176,13 +181,13 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """Attention restricted to the valid pairs of query and key, and the strongest key of each query.
+    """The attention on the pairs of query and key that count, and the strongest key of each query.
 
     Attributes:
-        counted: (..., B, Q, K) the attention, 0 at pairs of query and key that do not count.
-        strongest: (..., B, Q) the key with the most attention, among the keys that count. It is -1 for queries that do
-            not count, for queries without any attention on such keys, and where two keys tie: uniform attention has no
-            strongest key and must not count as looking at the first one.
+        counted: The attention (..., n_sentences, n_queries, n_keys), 0 at pairs of query and key that do not count.
+        strongest: For each query the key with the most attention, among the keys that count. It is -1 for queries that
+            do not count, for queries without any attention on such keys, and where two keys tie: uniform attention has
+            no strongest key and must not count as looking at the first one.
     """
 
     counted: Tensor
@@ -190,7 +195,8 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Restricts the attention of heads (..., B, Q, K) to valid pairs, and finds each query's strongest key."""
+        """Restricts the attention of heads to the pairs of query and key that count, and finds each query's strongest
+        key."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
@@ -198,10 +204,10 @@ class Looks(NamedTuple):
 
 
 def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
-    """Counts where heads attend on one batch of sentences. `role_scores` turns the counts into scores.
+    """Counts which keys heads attend to, on one batch of sentences. `role_scores` turns the counts into scores.
 
     Args:
-        attention: (..., B, Q, K) weights after softmax, captured in eval mode.
+        attention: Weights after softmax, (..., n_sentences, n_queries, n_keys), captured in eval mode.
         looks: The result of `Looks.of` on this attention, if it is known already.
     """
     Q, K = attention.shape[-2:]

@@ -1,7 +1,7 @@
 """Computes role scores of heads from counts, and role labels from scores. A score that was not measured is NaN.
 
 Labels depend on the stored scores only, so they can be recomputed with other thresholds.
-Axes: L lane, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
+Axes: L training, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,18 +19,21 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 COVERAGE = 0.5
-"""The positional score considers offsets at which at least this share of the queries has a key. Otherwise the offset
-from the last query to the first key, which only one query has, could reach a share of 1. The value is our choice."""
+"""The positional score only considers offsets (key - query) at which at least this share of the queries has a key.
+Otherwise the offset from the last query to the first key, which only one query has, could reach a share of 1. The value
+is our choice."""
 MIN_ARCS = 100
-"""A relation is measured if it has at least this many arcs: with fewer, a gain of ten percentage points is within two
-standard errors. The value is our choice."""
+"""A dependency relation is measured if the sentences have at least this many arcs of it. With fewer, a gain of ten
+percentage points is within two standard errors. The value is our choice."""
 NULL_QUANTILE = 0.95
-"""The null of the rare-token score is this quantile of its values under permuted frequency ranks. Our choice."""
+"""The score of a rare-token head must exceed this quantile of its values under permuted frequency ranks. The value is
+our choice."""
 DIRECTIONS = ("to_governor", "to_dependent")
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns the names of all role scores in the order of `role_scores`, for the given dependency relations."""
+    """Returns the names of all role scores for the given dependency relations, in the order in which `role_scores`
+    gives them."""
     return (
         "positional_offset",
         "positional_share",
@@ -52,7 +55,7 @@ def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
-    """Returns role scores by name, in a fixed order, each of the shape (...) of the counts.
+    """Returns the role scores of all heads by name, in a fixed order.
 
     - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query at which the strongest key
       is most often; among the queries that have a key at this offset, the share whose strongest key it is, and the mean
@@ -118,17 +121,18 @@ def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
 
 
 POSITIONAL_SHARE = 0.90
-"""A head is positional if its `positional_share` is at least this. Voita et al. 2019, section 5.1."""
+"""A head is positional if its `positional_share` is at least this. Source: Voita et al. 2019, section 5.1."""
 SYNTACTIC_GAIN = 0.10
-"""A head is syntactic if its accuracy exceeds that of the best fixed offset by this. Voita et al. 2019, section 5.2."""
+"""A head is syntactic if its accuracy exceeds that of the best fixed offset by at least this. Source: Voita et al.
+2019, section 5.2."""
 RARE_TOKEN_SHARE = 0.50
-"""A head is a rare-token head if its `rare_token` is at least this and exceeds the null. The threshold is our choice;
-Voita et al. 2019, section 5.3, describe such heads."""
+"""A head is a rare-token head if its `rare_token` is at least this and exceeds `rare_token_null`, what chance explains.
+The threshold is our choice; Voita et al. 2019, section 5.3, describe such heads."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Returns which heads meet the threshold of each role, bool by role name. A head may hold several roles, or none. A
-    role that was not measured is not held.
+    """Returns for each role which heads meet its threshold. A head may hold several roles, or none. A role that was not
+    measured is not held.
     """
     rare = scores["rare_token"]
     return {
@@ -143,7 +147,7 @@ def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
     `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both
-    can hold: if rare names are often subjects, a head that finds rare tokens also finds subjects, and vice versa.
+    occur together: if rare names are often subjects, a head that finds rare tokens also finds subjects, and vice versa.
     """
     held = roles_held(scores)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -158,7 +162,8 @@ PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS
 """The names of the scores that `score_patterns` returns, for a workload's `head_score_names`."""
 
 ROLE_SHARE = 0.5
-"""A head has the role of a pattern if more than this share of its attention falls on the pattern. Our choice."""
+"""A head has the role of a token pattern if more than this share of its attention falls on the pattern. The value is
+our choice."""
 
 _ROLES = ("previous_token", "induction")
 
@@ -169,17 +174,18 @@ def score_patterns(
     """Scores causal attention heads on token patterns and labels their roles. A workload's `score_heads` may consist of
     this call.
 
-    A score (L, N, H) is the share of a head's attention that falls on the pattern, summed over the queries that count.
-    The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that a query sees. The role
-    is `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
+    A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, summed over
+    the queries that count. The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that
+    a query sees. The role is `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
 
     Args:
         module: The module of ONE training, as built.
-        attention: Returns the attention weights (N, B, H, T, T) of one training's module on its tokens (B, T).
-        batch: `token` (L, B, T) int64. `counts` (L, B, T) bool, the queries at which `induction` and `duplicate_token`
-            are scored: those whose predictions count, so a head that always looks at the token to copy reaches 1.
-            `needs_previous` (L, B, T) bool, the queries at which `previous_token` is scored; the first token is left
-            out, because no token precedes it.
+        attention: Returns the attention weights (n_layers, n_sequences, n_heads, n_tokens, n_tokens) of one training's
+            module on its tokens (n_sequences, n_tokens).
+        batch: `token`, int64, (n_trainings, n_sequences, n_tokens). `counts`, bool of this shape, the queries at which
+            `induction` and `duplicate_token` are scored: those whose predictions count, so a head that always looks at
+            the token to copy reaches 1. `needs_previous`, bool of this shape, the queries at which `previous_token` is
+            scored; the first token is left out, because no token precedes it.
     """
 
     def masses(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -199,13 +205,14 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Returns the role of each head, (L, N, H): `previous_token` or `induction` if that score is above `ROLE_SHARE`. If
-    both are, which can happen when a segment has only one token, the role is `previous_token`; if neither, `none`."""
+    """Returns the role of each head: `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
+    If both are, which can happen when a segment has only one token, the role is `previous_token`."""
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Returns the fraction of attention on each pattern, (N, H, P), and the same for uniform attention, (P,)."""
+    """Returns the fraction of each head's attention that falls on each token pattern, and the same for uniform
+    attention."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
     masses = []

@@ -1,5 +1,5 @@
 """The sentences on which attention was captured, with all that role scores need. Axes: B sentence, Q query, K key, A
-arc.
+arc, R relation.
 """
 
 import functools
@@ -16,13 +16,14 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """Correct ("gold") dependency arcs of a batch of sentences whose queries and keys are the same tokens.
+    """The correct ("gold") dependency arcs, from a word to its governor, of sentences whose queries and keys are the
+    same tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
-        sentence: (A,) int64, the index of each arc's sentence in the batch.
-        relation: (A,) int64, the index of each arc's relation in `relations`.
-        dependent, governor: (A,) int64, the positions of each arc's two ends.
+        sentence: The index of each arc's sentence in the batch, int64.
+        relation: The index of each arc's relation in `relations`, int64.
+        dependent, governor: The positions of each arc's two ends, int64.
     """
 
     relations: Sequence[str]
@@ -32,8 +33,8 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the query position and the key position of each arc, (2, A) each. The first row is the direction from
-        dependent to governor, the second from governor to dependent.
+        """Returns the positions of query and key of each arc, (2, n_arcs) each. In the first row the query is the
+        dependent and the key its governor, in the second row vice versa.
         """
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
@@ -43,20 +44,20 @@ class Sentences:
     """A batch of held-out sentences with the annotations that the scores of heads need.
 
     Attributes:
-        queries: (B, Q) bool, the queries that count: all but PAD.
-        keys: (B, K) bool, the keys that count: all but EOS and PAD.
+        queries: The queries that count, bool (n_sentences, n_queries): all but PAD.
+        keys: The keys that count, bool (n_sentences, n_keys): all but EOS and PAD.
         is_causal: Whether queries see only keys up to their own position. Then positive offsets are not considered, and
             arcs to later positions do not count.
-        query_tokens: (B, Q) int64, for the duplicate-token and induction scores; `None` leaves them unmeasured. Use
-            `None` for cross-attention, where the query's token is of another language.
-        key_tokens: (B, K) int64, for the duplicate-token, induction and rare-token scores.
-        rarity: (V,) int64, frequency rank of each token in training, 0 the most frequent; `None` leaves the rare-token
-            score unmeasured.
+        query_tokens: The query tokens, int64, for the duplicate-token and induction scores; `None` leaves these scores
+            unmeasured. Use `None` for cross-attention, where the query's token is of another language.
+        key_tokens: The key tokens, int64, for the duplicate-token, induction and rare-token scores.
+        rarity: The frequency rank of each token of the vocabulary in training, int64, 0 the most frequent; `None`
+            leaves the rare-token score unmeasured.
         n_frequent: A sentence counts for the rare-token score if the rank of its rarest token is at least this. Voita
-            et al. 2019, section 5.3, use 500 for vocabularies of tens of thousands; scale it to a smaller vocabulary.
+            et al. 2019, section 5.3, use 500 for vocabularies of tens of thousands; use less for a smaller vocabulary.
         arcs: The gold arcs; `None` leaves the syntactic scores unmeasured.
-        offsets: (2, R) int64, the best fixed offset of each direction and relation, from `fit_offsets` on training
-            sentences.
+        offsets: The best fixed offset of each direction and relation, int64 (2, n_relations), from `fit_offsets` on
+            training sentences.
 
     Raises:
         UserError: If only some of the fields that a score needs are given.
@@ -81,12 +82,13 @@ class Sentences:
             raise _missing("offsets", "arcs")
 
     def allowed(self) -> Tensor:
-        """Returns which pairs of query and key are valid (neither padding nor hidden by a mask), (B, Q, K) bool."""
+        """Returns which pairs of query and key count (neither padding nor hidden by a mask), bool, (n_sentences,
+        n_queries, n_keys)."""
         pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """Selects a slice of the sentences, to count a batch in parts that fit into memory."""
+        """Selects a slice of the sentences, so that a batch can be counted in parts that fit into memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
@@ -112,7 +114,8 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Caches a function's results by `Sentences` object, because every probe uses the same sentences."""
+    """Makes a function store its result for each `Sentences` object, because all measurements use the same
+    sentences."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)
@@ -125,9 +128,9 @@ def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
-    """Returns the most frequent offset (key - query) of the arcs of each direction and relation, (2, R).
+    """Returns, for each direction and relation, the most frequent offset (key - query) of its arcs, (2, n_relations).
 
-    Of equally frequent offsets the one nearest to 0 is taken.
+    If several offsets are equally frequent, the one nearest to 0 is returned.
     """
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
