@@ -1,7 +1,8 @@
 """The names of trained weights that other trainings start from.
 
 A name is `<training_id>-<digest>`, where the digest is the first half of the sha256 of the weights' text. So a
-parameter with this value identifies the weights to the last bit, wherever they came from. No torch.
+parameter with this value identifies the weights to the last bit, wherever they came from. This module does not import
+torch.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """Returns the name `<training_id>-<digest>` of weights, where the digest is that of their text."""
+    """Returns the name `<training_id>-<digest>` of trained weights. The digest is that of their text."""
     return f"{training_id}-{_digest(text)}"
 
 

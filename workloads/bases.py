@@ -27,7 +27,8 @@ class Base:
 
 
 def base_text(base: Base) -> str:
-    """Writes a base as JSON. Two bases have the same text if and only if they are equal to the last bit."""
+    """Writes trained weights as JSON. Two bases (sets of weights) have the same text if and only if they are equal to
+    the last bit."""
     weights = {name: _content(value) for name, value in base.weights.items()}
     content = {"workload": base.workload, "parameters": dict(base.parameters), "weights": weights}
     return json.dumps(content, sort_keys=True, indent=1, allow_nan=False)
@@ -35,7 +36,8 @@ def base_text(base: Base) -> str:
 
 @lru_cache(maxsize=4)
 def read_base(name: str) -> Base:
-    """Reads the base (weights to start from) of this name from the file that `attnsweep run` stored or sent here.
+    """Reads the base (weights to start from) with this name, from the file that `attnsweep run` stored or sent to this
+    machine.
 
     Raises:
         UserError: If `name` is not the name of a base, or there is no such file.

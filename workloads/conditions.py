@@ -1,6 +1,6 @@
 """Parses and evaluates conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`.
 
-Axes: L lane, P probe.
+Axes: L training, P probe (measured step).
 """
 
 import math
@@ -26,10 +26,11 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Evaluates a condition at every probe. Returns (L, P); `False` wherever one of the metrics is NaN (not measured).
+    """Returns for each training and probe whether a condition holds; `False` wherever one of its metrics is NaN (not
+    measured).
 
     Args:
-        metrics: Arrays (L, P) by the metric's name.
+        metrics: Arrays (n_trainings, n_probes) by the metric's name. A probe is a measured step.
 
     Raises:
         SpecError: If the text is not a condition, or names a metric that the workload does not measure.

@@ -1,4 +1,5 @@
-"""The declaration of a parameter: its type, range, default and meaning, as the metadata of a dataclass's field."""
+"""The declaration of a parameter: its type, range, default and meaning, stored as the metadata of a dataclass's
+field."""
 
 import dataclasses
 import math
@@ -16,7 +17,7 @@ KINDS = (float, int, bool, str)
 """The Python types that a parameter may have."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-"""The range of whole numbers: a column of the ledger has 64 bits."""
+"""The smallest and the largest whole number that a parameter can have: a column of the ledger has 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,18 +28,19 @@ class Parameter:
         kind: One of `KINDS`.
         optional: Whether `None` is a value.
         default: The value of trainings whose search space does not name the parameter.
-        low, high: Inclusive bounds of numbers; `None` leaves a side open.
+        low, high: Inclusive bounds of numbers; `None` for no bound.
         above: Exclusive lower bound, for numbers that must be positive.
         choices: The accepted names of a `str`.
-        static: Whether it changes a tensor's shape or the graph. Trainings that differ in it cannot share a pack.
+        static: Whether the parameter changes a tensor's shape or the graph of the loss. Trainings that differ in it
+            cannot share a program.
         since: The version that added the parameter to an already released workload; `None` if the parameter is as old
             as its workload. At its default such a parameter is left out of a training's identity, so that older
             trainings keep their ids: never change that default.
-        retired: The advice what to write instead, for a parameter that only sweeps of earlier versions have; `None` for
-            all others. In new sweeps the value of a retired parameter is `None`, and a training's identity is that of a
+        retired: The advice what to write instead, if only sweeps of earlier versions have the parameter; `None` for all
+            others. In new sweeps the value of a retired parameter is `None`, and a training's identity is that of a
             training with the old default.
         doc: One line for the user, with the unit.
-        check: Raises a `SpecError` for a `str` that is no value; `None` accepts any.
+        check: A function that raises a `SpecError` for a text that is not accepted; `None` accepts any text.
     """
 
     name: str
@@ -76,7 +78,7 @@ class Parameter:
         """Converts `value` to the declared type, or raises if it is not accepted.
 
         Raises:
-            SpecError: If it is of another type or out of range.
+            SpecError: If the value is of another type or out of range.
         """
         if value is None and self.optional:
             return None
@@ -125,7 +127,8 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a field of a `TrainingParameters` class that only earlier versions had. Its type must be optional.
+    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must be
+    optional.
 
     Args:
         default: The default that the parameter had before it was retired.

@@ -1,10 +1,10 @@
-"""Errors that a user can correct. The message is one line: what was given, what is accepted, how to fix it."""
+"""Errors that a user can correct. The message is one line: what was given, what is accepted, and how to correct it."""
 
 import difflib
 from collections.abc import Iterable
 
 _SHOWN_CHARACTERS = 200
-"""The longest text or number from outside that a message quotes in full."""
+"""The number of characters up to which a message quotes a text or number from outside in full."""
 
 
 class UserError(Exception):
@@ -36,15 +36,17 @@ class UserError(Exception):
 
 
 class SpecError(UserError):
-    """Raised for a sweep, search space or parameter that cannot be trained as written."""
+    """Raised for a sweep, search space or parameter with which no training can be made as written."""
 
 
 class LabelError(SpecError):
-    """Raised if a workload's `judge` gives outcomes that the workload does not declare, or labels that do not fit."""
+    """Raised if a workload's `judge` gives outcomes that the workload does not declare, or labels that contradict each
+    other or the loss."""
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """Returns the text of a fix for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
+    """Returns the advice for an unknown name: to write the most similar one of `names`, or `otherwise` if none is
+    similar."""
     if not isinstance(given, str):
         return otherwise
     # Upper and lower case are not distinguished, because people often mistype them.
@@ -54,7 +56,7 @@ def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Formats an error that other code than attnsweep raised as one line, such as `ValueError: no such word`."""
+    """Formats an error that was raised outside of attnsweep's code as one line, such as `ValueError: no such word`."""
     try:
         message = _cut(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001  # The `__str__` of a foreign error may itself raise.

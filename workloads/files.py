@@ -1,4 +1,5 @@
-"""Finds files that a user names by path, such as corpora, on this machine or among those that the driver has sent."""
+"""Finds files that a user names by path, such as corpora: on this machine, or among the files that the driver (main
+process) has sent."""
 
 import atexit
 import fcntl
@@ -14,16 +15,17 @@ from attnsweep.workloads.errors import UserError
 
 _PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
-"""The local copies of files that the driver has sent, by the path that the user gave on the driver's machine."""
+"""The local copies of files that the driver (main process) has sent, by the path that the user gave on the driver's
+machine."""
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
     """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads might never end.
 
-    On a worker of a cluster, a file that the driver has sent under this path takes precedence.
+    On another machine of a cluster, a file that the driver (main process) has sent under this path takes precedence.
 
     Args:
-        subject: The argument whose value the path is.
+        subject: The name of the argument whose value is the path.
 
     Raises:
         UserError: If there is no regular file at the path.
@@ -44,7 +46,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes the driver's files to a temporary folder, where `given_file` finds them by their paths on the driver."""
+    """Writes files that the driver (main process) sent to a temporary folder, where `given_file` finds them by their
+    paths on the driver's machine."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"
@@ -65,7 +68,8 @@ def _folder() -> Path:
 
 
 def _remove_abandoned() -> None:
-    """Removes the folders of processes that were killed, as Ray kills trainers: folders whose lock no process holds."""
+    """Removes the temporary folders of processes that were killed, as Ray kills trainers: no process holds the lock of
+    such a folder."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # If the folder belongs to another user, opening it raises an OSError. The folder is then left alone.
         with suppress(OSError):
@@ -78,7 +82,8 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has it."""
+    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has the
+    lock."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Attention maps of a model: the weights of every head on one sentence, with the sentence's tokens.
+"""Attention maps of a model: the attention weights of every head on one sentence, with the sentence's tokens.
 
 Axes: B sentence, H head, Q query token, K key token.
 """
@@ -22,13 +22,14 @@ _AXES = 4
 
 
 def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
-    """Calls a module with the given arguments, and returns the attention weights (N, B, H, Q, K) of all its layers.
+    """Calls a module with the given arguments, and returns the attention weights of all its layers.
 
-    Layers are in the order of their computation. A layer is recognised by its softmax: that of
-    `nn.MultiheadAttention` and of modules built on it, of `scaled_dot_product_attention`, of the models of Hugging Face
-    and TransformerLens, and of any code that takes a softmax over the last axis of a tensor (B, H, Q, K). A module
-    without softmaxes of four axes may have some over (B, Q, Q): these count as one head. Fits as the argument
-    `attention` of `score_patterns`; `Lenses.attention` takes `torch.unbind` of the result.
+    Their shape is (n_layers, n_sentences, n_heads, n_queries, n_keys). Layers are in the order in which they are
+    computed. A layer is recognised by its softmax: that of `nn.MultiheadAttention` and of modules built on it, of
+    `scaled_dot_product_attention`, of the models of Hugging Face and TransformerLens, and of any code that takes a
+    softmax over the last axis of a tensor (n_sentences, n_heads, n_queries, n_keys). In a module that takes softmaxes
+    of three axes only, (n_sentences, n_queries, n_queries), each counts as one head. Fits as the argument `attention`
+    of `score_patterns`; `Lenses.attention` takes `torch.unbind` of the result.
 
     Raises:
         SpecError: If the module computes no such softmax, or the shapes of the weights differ between layers.
@@ -49,7 +50,7 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 
 def seen_weights(call: Callable[[], object]) -> list[Tensor]:
-    """Runs `call` and returns the attention weights (B, H, Q, K) of all softmaxes in it, in their order."""
+    """Runs `call` and returns the attention weights of all softmaxes in it, in the order in which they are computed."""
     watch = _Watch()
     with watch:
         call()
@@ -63,7 +64,7 @@ def seen_weights(call: Callable[[], object]) -> list[Tensor]:
 
 
 class _Watch(TorchFunctionMode):
-    """A mode in which the result of every softmax over the last axis is recorded in `seen`."""
+    """A context that records in `seen` the result of every softmax over the last axis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +88,8 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Computes `multi_head_attention_forward` without weights as results: PyTorch then takes a softmax per head."""
+        """Computes `multi_head_attention_forward` without returning weights: PyTorch then takes a softmax for each
+        head."""
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
         return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
@@ -98,9 +100,10 @@ class LayerMaps:
     """The attention maps of one layer's heads on one sentence.
 
     Attributes:
-        number: The layer, as the ledger's column `layer` counts.
-        queries, keys: The query tokens (Q,) and key tokens (K,) as text.
-        weights_HQK: float64. After a softmax they are >= 0 and sum to 1 over keys, else they may have both signs.
+        number: The number of the layer, as in the ledger's column `layer`.
+        queries, keys: The query tokens and the key tokens as text.
+        weights_HQK: The attention weights in float64, (n_heads, n_queries, n_keys). After a softmax they are >= 0 and
+            sum to 1 over keys; without softmax they may have both signs.
     """
 
     number: int
@@ -154,12 +157,13 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Runs a module on a batch, and returns the attention weights (B, H, Q, K) of each layer, first to last.
+    """Runs a module on a batch, and returns the attention weights of each layer, first to last.
 
-    Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes.
+    Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes. The shape of a layer's
+    weights is (n_sentences, n_heads, n_queries, n_keys).
 
     Args:
-        module: The module with trained parameters. Forward hooks are added, and stay.
+        module: The module with trained parameters. Forward hooks are added to the module and not removed.
     """
     watched: dict[nn.Module, Tensor] = {}
 
@@ -181,8 +185,9 @@ def maps_of_batch(
     """Selects one sentence's attention maps from the weights of a whole batch.
 
     Args:
-        weights: The weights (B, H, T, T) of every layer.
-        batch: The entry `token` (B, T), if present, gives the tokens; otherwise tokens are shown as positions from 1.
+        weights: The attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens).
+        batch: The entry `token`, if present, gives the tokens, (n_sentences, n_tokens); otherwise tokens are shown as
+            positions from 1.
         words: The vocabulary; without it tokens are shown as numbers.
 
     Raises:

@@ -14,22 +14,24 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
 PATTERNS = ("previous_token", "uniform", "none", "self", "next_token")
-"""The patterns that the attention of a head can be clamped to.
+"""The patterns to which an intervention can fix (clamp) the attention of a head.
 
-`previous_token`, `self` and `next_token` put all weight on the token before the query, the query's own token, or the
-token after it; where the query does not see that key, on its own token. `uniform` weighs all keys that the query sees
-equally. With `none` all weights are 0, so the head writes nothing.
+`previous_token`, `self` and `next_token` put all weight on one token: the token before the query, the query's own
+token, or the token after it. If the query does not see that token, all weight is on its own token. `uniform` weighs all
+keys that the query sees equally. With `none` all weights are 0, so the head writes nothing.
 """
 BY_POSITION = ("previous_token", "self", "next_token")
-"""The patterns that compare positions of queries and keys, which cross-attention cannot."""
+"""The attention patterns that compare the positions of queries and keys. Cross-attention, whose keys are another
+sentence, cannot have them."""
 INTERVENTION = "intervention"
 """The name of the parameter that holds the text."""
 CLAMP = "clamp_H"
-"""The buffer of an attention layer that holds, for each head, the `pattern_number` it is clamped to, or 0."""
+"""The buffer of an attention layer that holds for each head the number of the pattern to which its attention is fixed
+(`pattern_number`), or 0."""
 LOGIT_FACTOR = "logit_factor_H"
-"""The buffer of an attention layer that holds the factor of each head's logits."""
+"""The buffer of an attention layer that holds for each head the factor of its logits."""
 NEUTRAL = {CLAMP: 0, LOGIT_FACTOR: 1}
-"""The value of each of these buffers for a head without an intervention."""
+"""For each buffer that an intervention sets, the value for a head without an intervention."""
 
 _ALL_HEADS = "attention"
 _FORMS = (
@@ -47,7 +49,7 @@ _KICK = re.compile(rf"kick\s+(?P<size>{_NUMBER})\s+at\s+(?P<step>\d{{1,10}})")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps from `start` to before `until`; to the end of the training if `until` is `None`."""
+    """The steps from `start` to just before `until`; to the end of the training if `until` is `None`."""
 
     start: int
     until: int | None
@@ -61,10 +63,10 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Keeps parameters from moving.
+    """An intervention that freezes parameters: training does not change them.
 
     Attributes:
-        parameter: Part of the parameters' names, from dot to dot: `attention.query` matches
+        parameter: One or more whole parts, between dots, of the parameters' names: `attention.query` matches
             `blocks.0.attention.query.weight`.
         steps: The updates that leave the parameters unchanged. The averages of the optimizer are still updated.
     """
@@ -82,7 +84,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """Replaces the attention weights of a head by a fixed pattern.
+    """An intervention that replaces the attention weights of a head by a fixed pattern.
 
     Attributes:
         steps: The steps at which the clamp applies, in updates and in probes (measurements).
@@ -99,11 +101,11 @@ class Clamp:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Multiplies the attention logits of one head, or of all heads.
+    """An intervention that multiplies the attention logits of one head, or of all heads.
 
     Attributes:
         layer, head: The numbers of the head; `None` for all heads of all layers.
-        factor: The factor of the logits. Several scales of one head multiply.
+        factor: The factor of the logits. If several interventions scale one head, their factors are multiplied.
         steps: The steps at which the factor applies, in updates and in probes (measurements).
     """
 
@@ -119,11 +121,11 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """Adds normal noise to all parameters but frozen ones.
+    """An intervention that adds normal noise to all parameters that are not frozen.
 
     Attributes:
         size: The norm of the noise, relative to the norm of the parameters.
-        step: The noise is added right before this step, after a probe (measurement) at the step.
+        step: The noise is added right before this training step, but after a measurement at it.
     """
 
     size: float
@@ -131,7 +133,7 @@ class Kick:
 
     @property
     def steps(self) -> Steps:
-        """The steps from the kick on."""
+        """The steps from the one at which the noise is added to the end."""
         return Steps(self.step, None)
 
     def __str__(self) -> str:
@@ -143,7 +145,7 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses the value of the parameter `intervention` into a list of interventions in their order; null gives none.
+    """Parses the value of the parameter `intervention` into interventions, in their order; null gives none.
 
     Raises:
         SpecError: If the text does not follow the grammar.
@@ -187,15 +189,17 @@ def intervene(
     kick: float | None = None,
     at: int | None = None,
 ) -> str:
-    """Writes the text of one intervention. Several texts are joined: `"; ".join([...])`.
+    """Writes the text of one intervention. To use several, join the texts: `"; ".join([...])`.
 
     Args:
-        parameter, freeze: Part of the names of parameters, from dot to dot, and the steps at which they do not move.
+        parameter, freeze: One or more whole parts, between dots, of the names of parameters, and the steps that do not
+            change these parameters.
         head: The head to clamp or scale, as `LAYER:HEAD`; `attention` scales all heads.
         clamp: The pattern that the attention of `head` is fixed to.
         scale: The factor of the logits of `head`.
-        steps: The steps at which `clamp` or `scale` holds: from the first to before the second, `None` for the end.
-        kick, at: The size of a kick relative to the parameters' norm, and the step of the kick.
+        steps: The steps at which `clamp` or `scale` holds: from the first number to just before the second, `None` for
+            the end.
+        kick, at: The norm of noise to add (a kick), relative to the parameters' norm, and the step at which to add it.
 
     Raises:
         SpecError: If the arguments do not describe exactly one valid intervention.
@@ -222,12 +226,13 @@ def intervene(
 
 
 def pattern_number(pattern: str) -> int:
-    """Returns the number that stands for a name among `PATTERNS` in the buffer `CLAMP`; 0 means no clamp."""
+    """Returns the number that stands for an attention pattern of `PATTERNS` in the buffer `CLAMP`; 0 means that the
+    attention is not fixed."""
     return PATTERNS.index(pattern) + 1
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """Returns the steps right before which an intervention begins or ends, or adds a kick."""
+    """Returns the steps right before which an intervention begins or ends, or adds noise."""
     ends = {end for intervention in interventions for end in (intervention.steps.start, intervention.steps.until)}
     return frozenset(step for step in ends if step is not None)
 

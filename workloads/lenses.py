@@ -1,6 +1,7 @@
-"""Views of a trained model for `attnsweep why` and `attnsweep heads`: gradient decompositions and attention maps.
+"""What `attnsweep why` and `attnsweep heads` show of a trained model: parts of the gradients, and attention maps.
 
-Both are derived from any workload without a declaration. A workload's attribute `lenses` may declare better ones.
+Both work for any workload without a declaration. A workload's attribute `lenses` may declare better ways to read its
+models.
 """
 
 import importlib
@@ -26,19 +27,22 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models; its attribute `lenses`.
+    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models. The workload's attribute `lenses`
+    has it.
 
     Attributes:
-        attention: Computes the attention weights (B, H, T, T) of every layer from the module of one training and the
-            held-out batch. By default they are read from the module's `attnsweep.Attention` layers or its softmaxes.
-        vocabulary: Returns the vocabulary as text, from the parameters, for batches with an entry `token` (B, T).
+        attention: Computes the attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens), from the
+            module of one training and the held-out batch. By default they are read from the module's
+            `attnsweep.Attention` layers or its softmaxes.
+        vocabulary: Returns the vocabulary as text, from the parameters, for batches with an entry `token`,
+            (n_sentences, n_tokens).
         maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
-            `vocabulary` do not suffice. If it returns `None`, these two are used.
+            `vocabulary` do not suffice. If it returns `None`, `attention` and `vocabulary` are used.
         groups: Returns for every part of the output the group (int64) of its examples: see docs/why.md.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
-        loss: The loss as basic operations, for workloads whose own loss is written for speed.
-        words: Returns the words of the gradients in closed form, from parameters and module; `None` where no closed
-            form is known.
+        loss: The loss written in basic operations, for workloads whose own loss is written for speed.
+        words: Returns closed formulas of the gradients' words (the matrix products whose sum is a gradient), from
+            parameters and module; `None` where no formula is known.
     """
 
     attention: Callable[[nn.Module, Batch], Sequence[Tensor]] | None = None
@@ -73,10 +77,11 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
 
 
 def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch) -> GradientWords:
-    """Computes the words (terms) of one training's gradients: by closed formulas if known, else by tracing the loss.
+    """Computes the words of one training's gradients (the matrix products whose sum is a gradient): by closed formulas
+    if known, else by tracing the loss.
 
     Args:
-        batch: The data; not read where the words are known in closed form.
+        batch: The data, which are not read where closed formulas are known.
     """
     lenses, loss = lenses_of(workload), loss_of(workload)
     if (words := lenses.words(training.parameters, module)) is not None:
@@ -89,12 +94,14 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the loss of one training: `lenses.loss`, which has basic operations only, or else `workload.loss`."""
+    """Returns the loss of one training: `lenses.loss`, which is written in basic operations, if declared; else
+    `workload.loss`."""
     return lenses_of(workload).loss or workload.loss
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
-    """Draws data to examine one training's gradients: the batch of the first step, of at least `least_examples`."""
+    """Draws the data on which one training's gradients are examined: the batch of the first step, with at least
+    `least_examples` examples."""
     least = lenses_of(workload).least_examples
     if least > 1 and training.parameters.batch_size < least:
         training = replace(training, parameters=replace(training.parameters, batch_size=least))

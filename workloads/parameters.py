@@ -1,7 +1,7 @@
 """The base class of a workload's parameters: a frozen dataclass whose fields declare type, range, default and role.
 
-The search space is validated against the declaration. It gives the ledger's `param_<name>` columns their types, and it
-decides which trainings may share a pack.
+Search spaces are validated against this declaration. It also gives the ledger's columns `param_<name>` their types, and
+decides which trainings may share a program.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from attnsweep.workloads.interventions import check_interventions, interventions
 from attnsweep.workloads.update_rules import Hyperparameters
 
 CERTIFIED_SHARE = 0.05
-"""Default share of the stuck trainings whose label is tested."""
+"""The default share of the stuck trainings whose label is tested."""
 
 
 def _check_condition(text: str) -> None:
@@ -41,7 +41,7 @@ class _Start:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingParameters(Hyperparameters, _Start):  # The fields of the last base class come first.
-    """The parameters that the trainings of all workloads have. A workload subclasses it and adds further ones.
+    """The parameters that the trainings of all workloads have. A workload declares further ones in a subclass.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
     """
@@ -147,7 +147,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds the parameters of a training from its row of the ledger, whichever version wrote the row.
+        """Rebuilds the parameters of a training from its row of the ledger, whichever version of attnsweep wrote the
+        row.
 
         Args:
             columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
@@ -161,7 +162,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns values to record for files that a sweep names: their absolute paths and digests of their contents.
+        """Returns what to record of the files that a sweep's parameters name: their absolute paths, and digests of
+        their contents.
 
         Raises:
             UserError: If a file is missing, or its content is not the recorded one.
@@ -174,13 +176,15 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         return {name: getattr(self, name) for name in self.declared()}
 
     def refused(self, name: str, expected: str, fix: str) -> SpecError:
-        """Builds the error for a parameter whose value does not fit those of the others."""
+        """Builds the error for a parameter whose value does not fit the values of other parameters."""
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
 
     def identity(self) -> dict[str, Value]:
-        """Returns the values from which the training's id is computed: the same in all versions that train it alike.
+        """Returns the values from which the training's id is computed: the same in all versions of attnsweep that train
+        it alike.
 
-        A parameter with `since` is left out if it has its default; a retired parameter stays in, at its old default.
+        A parameter that was added later (`since`) is left out if it has its default; a retired parameter stays in, at
+        its old default.
         """
         identity: dict[str, Value] = {}
         for name, declared in self._known().items():
@@ -192,7 +196,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         return identity
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values of the static parameters. Trainings may share a pack if and only if these are equal."""
+        """Returns the values of the static parameters. Trainings may share a pack (one program) if and only if these
+        values are equal."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
@@ -229,7 +234,8 @@ def unknown_parameter(
     """Builds the error for a parameter that the workload does not declare or has retired.
 
     Args:
-        others: The parameters that other workloads declare, by workload; they serve to name the right one.
+        others: The parameters that other workloads declare, by workload: the message names the workload that has this
+            parameter.
     """
     declared, retired = parameters.declared(), parameters.retired()
     if name in retired:

@@ -26,7 +26,7 @@ _VERSION = "1"
 
 
 class Digested(Protocol):
-    """The content of a prepared file, with a digest that reveals whether the file was changed."""
+    """The content of a prepared corpus file, with a digest that reveals whether the file was changed."""
 
     @property
     def digest(self) -> str:
@@ -41,10 +41,11 @@ class Format(Generic[C]):
     """A file format of prepared corpora: its columns, its metadata, and how to assemble the content.
 
     Attributes:
-        version_key: The metadata key of the format's version. It identifies the format.
+        version_key: The metadata key under which the format's version is stored. It identifies the format.
         columns: The names of the columns that hold words.
         part_names: The names of the parts, such as `train`, in the order of their numbers.
-        assembled: Makes the content from a table and its vocabulary. It may raise ValueError, KeyError or TypeError.
+        assembled: A function that makes the content from a table and its vocabulary. It may raise ValueError, KeyError
+            or TypeError.
     """
 
     noun: str
@@ -73,7 +74,7 @@ class Format(Generic[C]):
         Args:
             columns: The columns of words, in the order of `self.columns`.
             part: (n_rows,) the number of the part that a row belongs to.
-            further: Further metadata by key, which `read` does not need.
+            further: Further metadata by key, which is not needed to read the file.
         """
         metadata = {self.version_key: _VERSION, _DIGEST_KEY: digest}
         for key, value in {_WORDS_KEY: words, **further}.items():
@@ -135,7 +136,7 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
 
     Args:
         words: The vocabulary. It must begin with the special tokens.
-        specials: The special tokens. Rows may contain only the last one, which stands for unknown words.
+        specials: The special tokens. Of these, rows may contain only the last one, which stands for unknown words.
 
     Raises:
         ValueError: If a row, a word or a special token is missing, or an index is out of range.
@@ -152,7 +153,7 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
 
 
 def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
-    """Returns for every row the number of the part (such as training) to which it belongs, (n_rows,).
+    """Returns for every row the number of the part of the corpus (such as `train`) to which it belongs.
 
     Raises:
         ValueError: If a row's part is not one of `part_names`.

@@ -35,7 +35,8 @@ def _registered() -> importlib.metadata.EntryPoints:
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """Returns the parameter classes of all other registered workloads, by name, except of those that do not load."""
+    """Returns the parameter classes of all other registered workloads by name. Workloads that fail to load are left
+    out."""
     parameters = {}
     for name in registered_names():
         if name != workload:
@@ -128,7 +129,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     """Checks that a workload's class declares all that the engine, the ledger and the reports need.
 
     Raises:
-        SpecError: For the first declaration or method that is missing or of another kind.
+        SpecError: For the first declaration or method that is missing or has the wrong type.
     """
     subject = kind.__name__
     is_judged = kind.judge is not Workload.judge or kind.verdicts is not Workload.verdicts

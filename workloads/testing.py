@@ -33,18 +33,20 @@ from attnsweep.workloads.errors import LabelError, SpecError, UserError
 from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
-"""The largest relative difference of a loss that is accepted between packs."""
+"""The largest accepted relative difference between the losses of a training in two packs (programs of several
+trainings)."""
 
 _TRAININGS = 7
-"""The number of trainings that are checked of every shape of the problem."""
+"""The number of trainings that are checked for each set of static parameters."""
 _QUICK_TRAININGS, _QUICK_STEPS = 3, 6
 
 _LOSSES = ("loss", "eval_loss")
 _IS_VICTIM = "attnsweep.workloads.testing: whose loss turns NaN"
 _Ends = dict[str, NDArray[Any]]
-"""The quantities on which packs must agree, by name: losses (L, P), and how the trainings ended (L,).
+"""The quantities, by name, on which two packs (programs) of the same trainings must agree: losses, and how the
+trainings ended.
 
-Axes: L lane, P probe.
+Losses have the shape (n_trainings, n_probes), where probes are measured steps.
 """
 
 
@@ -61,12 +63,13 @@ def check_workload(
     *,
     quick: bool = False,
 ) -> None:
-    """Runs every check of this module on a workload. Trainings that may share a pack are checked together.
+    """Runs every check of this module on a workload. Trainings that may share a pack (one program) are checked
+    together.
 
-    Nothing is compiled: the checks train with the vmapped engine, with the settings of a trainer (one thread).
+    Nothing is compiled: the checks train with `vmap`, with the settings of a trainer process (one thread).
 
     Args:
-        parameters: A few settings for every shape of the problem.
+        parameters: A few settings for every set of static parameters.
         say: Called with one line when a check begins and, with its seconds, when it ends; writes to stderr by default.
         quick: Makes the same checks with few trainings of few steps, while you write the workload. That takes a small
             part of the time, and misses faults that only later steps show.
@@ -110,7 +113,8 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that two runs of a pack agree to the last bit, metrics too, for any state of global generators."""
+    """Checks that two runs of the same trainings agree to the last bit, metrics too, whatever the state of global
+    random generators."""
     runs = []
     for state in range(2):
         with torch.random.fork_rng(devices=[]):
@@ -129,10 +133,11 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a training gives the same result alone, in a pack, and in the pack in reverse order.
+    """Checks that a training gives the same result alone, in a pack (one program for many), and in the pack in reverse
+    order.
 
-    Results are the same if `loss` and `eval_loss` at every probe agree within `RELATIVE_TOLERANCE`, and the last
-    outcome and detail, the number of steps and the step of divergence are equal.
+    Results are the same if `loss` and `eval_loss` agree within `RELATIVE_TOLERANCE` at every measured step, and if the
+    last outcome and detail, the number of steps and the step of divergence are equal.
     """
     fused = _ends(Pack(workload, trainings, device), workload, trainings)
     for lanes in (slice(None, None, -1), *(slice(lane, lane + 1) for lane in range(len(trainings)))):
@@ -146,7 +151,8 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that if one training's loss and gradients turn NaN half-way, no bit of the other lanes changes."""
+    """Checks that if the loss and gradients of one training turn NaN half-way, no bit of the other trainings
+    changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
     # The longest training gets NaN after half as many evaluations of the loss as it has steps. A step takes at least
     # one evaluation, so it is still running then.
@@ -168,7 +174,7 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
 def check_resumed_equals_undisturbed(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks that a pack resumed half-way from a checkpoint ends like an uninterrupted one, to the last bit."""
+    """Checks that trainings resumed half-way from a checkpoint end like uninterrupted ones, to the last bit."""
     undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
@@ -191,17 +197,19 @@ def check_engine_equals_plain_pytorch(
 ) -> None:
     """Checks every training's first loss and gradient against plain PyTorch, up to rounding.
 
-    Also checks that computing them changes neither the module nor the batch.
+    Also checks that computing loss and gradient changes neither the module nor the batch.
     """
     check_as_plain(workload, trainings, device)
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a pack's outcomes and levels are those that the workload declares.
+    """Checks that the outcomes and reference levels (losses of simple predictors) of trainings are those that the
+    workload declares.
 
-    Every probe of every training must have a known outcome, and every level a declared name. Where the loss cannot tell
-    two levels apart, a label must not name just one of them. Losses must not be negative unless the workload allows it.
-    All outcomes of the workload's own must be able to occur, as far as their conditions are given as text.
+    Every training must have a known outcome at every measured step, and every level a declared name. Where the loss
+    cannot tell two levels apart, a label must name both of them or none. Losses must not be negative unless the
+    workload allows it. Each outcome that the workload declares must be able to occur, as far as conditions are given as
+    text.
     """
     result = Pack(workload, trainings, device).train_to_end()
     try:
@@ -274,7 +282,8 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes which quantities differ; empty if none do. `tolerance` is relative and applies to losses."""
+    """Describes which quantities differ between two packs of the same trainings; empty if none do. `tolerance` is
+    relative and applies to losses."""
     differences = []
     for name, values in one.items():
         if name in _LOSSES:
@@ -287,7 +296,8 @@ def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
 
 
 def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Returns the largest relative difference of losses; infinite if a loss is NaN in only one of the two."""
+    """Returns the largest relative difference between two arrays of losses; infinite where only one of two losses is
+    NaN."""
     if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
     scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)
@@ -295,7 +305,7 @@ def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 
 class _Poison(Workload[P]):
-    """A mixin for workload classes that makes the loss of the training `victim` NaN once `is_poisoned` is set."""
+    """A mixin for workload classes. Once `is_poisoned` is set, it makes the loss of the training `victim` NaN."""
 
     victim: Training[P]
     is_poisoned = False

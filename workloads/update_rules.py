@@ -1,8 +1,9 @@
 """The optimizers' update rules and hyperparameters. Adding a rule or a hyperparameter needs no change in the engine.
 
-An update changes the parameters `theta` (L, ...) of L trainings and their running averages in place, and reads nothing
-but its arguments. So all engines can run it: with PyTorch's kernels, compiled for blocks, or captured in a CUDA graph.
-The arithmetic is that of `torch.optim`, operation by operation, so that one training agrees with a plain PyTorch loop.
+An update changes the parameters `theta` of trainings (the first axis) and their running averages in place, and reads
+nothing but its arguments. So all engines can run it: with PyTorch's kernels, compiled for blocks of trainings, or
+captured in a CUDA graph. The arithmetic is that of `torch.optim`, operation by operation, so that one training agrees
+with a plain PyTorch loop.
 
 Nothing here imports PyTorch: commands that train nothing read the declarations.
 """
@@ -24,18 +25,18 @@ class UpdateRule:
     """The update rule of an optimizer that evaluates the gradient once per step.
 
     Attributes:
-        update: Takes one step of L trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
+        update: Takes one step of several trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
             averages by name. `rates` holds the step's learning rate, the hyperparameters of `reads`, `constants` and
             `corrections`, with one value per training, in a shape that broadcasts over `theta`.
         slots: The names of the running averages, mapped to the hyperparameter that controls them. An average has the
             shape of `theta` and starts at zero. It is not kept if its hyperparameter is in `optional` and 0 in all
             trainings.
         reads: The hyperparameters that `update` reads besides the learning rate.
-        optional: The hyperparameters that are left out of `rates` if they are 0 in all trainings. Leaving one out must
-            give the same update, to the last bit, as the value 0.
+        optional: The hyperparameters that are left out of `rates` if they are 0 in all trainings. Without such a
+            hyperparameter the update must be the same, to the last bit, as with the value 0.
         constants: Computes numbers from the hyperparameters of `computed_from`, in double precision.
         corrections: Computes numbers from `computed_from` and the step's number t = 1, 2, ... It runs in Python for
-            every step and every distinct value of `computed_from` in a pack, so keep it short.
+            every step and every distinct value of `computed_from` among the trainings, so keep it short.
         computed_from: The hyperparameters that `constants` and `corrections` get as keyword arguments.
     """
 
@@ -51,7 +52,7 @@ class UpdateRule:
 def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
     """Updates by gradient descent with heavy-ball momentum: `v = momentum v + gradient; theta -= learning_rate v`.
 
-    `torch.optim.SGD` without dampening and Nesterov; weight decay is added to the gradient.
+    The rule is that of `torch.optim.SGD` without dampening and Nesterov. Weight decay is added to the gradient.
     """
     direction = _with_decay_added(theta, gradient, rates)
     if "momentum" in rates:
@@ -65,7 +66,8 @@ def _adam(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -
 
 
 def _adamw(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates by AdamW: Adam, with parameters multiplied by `1 - learning_rate weight_decay` before each update.
+    """Updates by AdamW, which is Adam with parameters multiplied by `1 - learning_rate weight_decay` before each
+    update.
 
     Source: Loshchilov & Hutter 2019, algorithm 2.
     """
@@ -112,19 +114,21 @@ UPDATE_RULES: Mapping[str, UpdateRule] = {
     "adamw": UpdateRule(update=_adamw, **_ADAM),
 }
 OPTIMIZERS = (*UPDATE_RULES, "lbfgs")
-"""The values of `optimizer`. L-BFGS is not an update rule, as it evaluates a loss several times per step."""
+"""The values of the parameter `optimizer`. L-BFGS is not among the update rules, as it evaluates a loss several times
+per step."""
 
 _MOST_BETA = 0.999_999
 
 
 def optimizer_parameter(default: str) -> Any:
-    """Declares the field `optimizer` with another default, for workloads that replace the usual one."""
+    """Declares the field `optimizer` for workloads whose default optimizer is another one than the usual."""
     return parameter(default, "update rule", choices=OPTIMIZERS, static=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The optimizer of a training and its hyperparameters. All but `optimizer` may differ between the lanes of a pack.
+    """The optimizer of a training and its hyperparameters. Trainings that share a program may differ in all but
+    `optimizer`.
 
     The engine applies schedule, warm-up and clipping (`engine/first_order.py`): an update rule gets the resulting
     learning rate and gradient. Hyperparameters that an update rule reads must be floats or ints.

@@ -1,7 +1,7 @@
-"""Reads and runs a user's Python file with the modules beside it that it imports.
+"""Reads and runs a user's Python file, together with the modules in the same folder that it imports.
 
-The modules are run from their texts, not from files. So they are the same in the user's folder, from the copy in a
-sweep directory, and on a worker of a cluster, which has neither.
+The modules are run from their texts, not from files. So they run alike from the user's folder, from the copy in a sweep
+directory, and on another machine of a cluster, which has neither.
 """
 
 import ast
@@ -25,7 +25,7 @@ from attnsweep.workloads.files import given_file
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields (number of leading dots, name) for each import in a module, except under `if TYPE_CHECKING`."""
+    """Yields each import of a module as (number of leading dots, name), except imports under `if TYPE_CHECKING`."""
     match tree:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
@@ -63,7 +63,7 @@ _PACKAGE_FILE = "__init__.py"
 
 @dataclass(frozen=True)
 class UserCode:
-    """The texts of a user's Python file and of those modules beside it that the file imports.
+    """The texts of a user's Python file and of the modules in the same folder that it imports.
 
     Attributes:
         texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
@@ -138,7 +138,8 @@ def sha256_of_text(text: str) -> str:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Imports a user's Python file and returns its module. Later calls return the same module without running the file.
+    """Imports a user's Python file and returns its module. Later calls return the same module and do not run the file
+    again.
 
     Raises:
         UserError: If there is no such file, or it fails to run.
@@ -147,10 +148,10 @@ def load_module(path: Path) -> ModuleType:
 
 
 def read_user_code(path: Path) -> UserCode:
-    """Reads a user's file and, recursively, the modules beside it that are imported. Runs none of them.
+    """Reads a user's file and, recursively, the modules in the same folder that it imports. Runs none of them.
 
-    All `import` statements are followed, also those within functions. Modules that Python finds outside of the file's
-    folder are left out.
+    All `import` statements are followed, also those within functions. Modules that Python finds outside this folder are
+    left out.
 
     Raises:
         UserError: If there is no such file, or a file cannot be read as Python.
@@ -174,7 +175,8 @@ def read_user_code(path: Path) -> UserCode:
 
 
 def user_file(reference: str) -> Path | None:
-    """Returns the file in a workload's name `file.py:Class`; `None` for registered names and for `module:Class`."""
+    """Returns the user's file if a workload is given as `file.py:Class`; `None` for registered names and for
+    `module:Class`."""
     place, colon, _ = reference.rpartition(":")
     return Path(place) if colon and place.endswith(".py") else None
 
@@ -205,7 +207,7 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
 
 
 class _Loader(ExecutionLoader):
-    """Runs the modules of a `UserCode` from their stored texts, as an import loader."""
+    """An import loader that runs the modules of a `UserCode` from their stored texts."""
 
     def __init__(self, code: UserCode) -> None:
         self.code = code
@@ -221,7 +223,8 @@ class _Loader(ExecutionLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of `UserCode` objects when they are imported. Of two with the same name, the later one wins."""
+    """Finds the modules of `UserCode` objects when they are imported. If two objects have a module of the same name,
+    the later object wins."""
 
     def __init__(self) -> None:
         self._loaders: dict[str, _Loader] = {}
@@ -249,7 +252,7 @@ class _Finder(MetaPathFinder):
         """Returns whether an imported module comes from a different `UserCode` and must be imported again.
 
         Raises:
-            UserError: If the module comes from no user's code, and is not the same file either.
+            UserError: If the module was not imported from a `UserCode`, and its file has another text than `code` has.
         """
         module = sys.modules[name]
         if isinstance(module.__loader__, _Loader):
@@ -289,7 +292,7 @@ def _imports(text: str) -> Sequence[tuple[int, str]]:
 
 
 def _beside(folder: Path, module: str) -> str | None:
-    """Returns the path, relative to the user's folder, of a module's file; `None` if the module is not there."""
+    """Returns the path of a module's file relative to the user's folder; `None` if the module is not in that folder."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts) or _is_elsewhere(parts[0], folder):
         return None

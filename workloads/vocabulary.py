@@ -1,6 +1,6 @@
 """The labels that the ledger stores, with their meanings: outcomes of trainings, and roles of attention heads.
 
-docs/outcomes.md and docs/roles.md give the rules by which workloads and scores assign them. Imports no torch.
+docs/outcomes.md and docs/roles.md give the rules by which labels are assigned. This module does not import torch.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,14 @@ class Outcome:
 
     Attributes:
         colour: The outcome's colour in figures, as `#rrggbb`. Shipped outcomes have the colours of Okabe & Ito 2008
-            without yellow, which is hard to see on white. A workload's own outcome with an empty colour gets one that
-            is easy to tell from these.
+            without yellow, which is hard to see on white. If the outcome of a workload has an empty colour, it gets one
+            that is easy to tell from the colours of the shipped ones.
         is_stuck: Whether the outcome counts as stuck.
         when: The condition under which the outcome holds: a text such as `accuracy >= 0.99`, or a function. Only
             `attnsweep.problem` reads it.
-        is_judged: Whether a workload's `judge` gives the outcome. Others say nothing about how a training would have
-            ended, and count in no rate: a pruner makes a training `pruned`, an exception makes it `failed`.
+        is_judged: Whether a workload's `judge` gives the outcome. The other outcomes are `pruned`, which a pruner
+            gives, and `failed`, which follows an exception. They say nothing about how the training would have ended,
+            and count in no rate.
     """
 
     sentence: str
@@ -33,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The meaning of one role, a thing that an attention head may do.
+    """The meaning of one role, that is, of one thing that an attention head may do.
 
     Attributes:
         score: The head score that decides the role. The role can occur only where that score is measured.
@@ -75,21 +76,23 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
         ),
     }
 )
-"""The shipped outcomes by label, in the order of tables and figures."""
+"""The outcomes that are not particular to one workload, by label, in the order of tables and figures."""
 
 AT_LEVEL = 0.01
-"""A loss within this share of a reference level is at the level."""
+"""A loss counts as being at a reference level (the loss of a simple predictor) if it is within this share of the
+level."""
 MOVING_SHARE = 0.01
-"""A training counts as still moving if its loss fell by more than this share over the last fifth of the steps."""
+"""A training counts as still moving if its loss fell by more than this share over the last fifth of its steps."""
 
 _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499")
-"""Colours for a workload's own outcomes that name none, from Tol's scheme `muted`."""
+"""Colours for outcomes of workloads that declare no colour, from the scheme `muted` by Tol."""
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """Adds a workload's own outcomes to the shipped ones, in the order of tables and figures.
+    """Adds the outcomes that a workload declares to the shipped ones, in the order of tables and figures.
 
-    Judged shipped outcomes come first, then the workload's own, then those that no workload gives.
+    First come the shipped outcomes that workloads give, then the workload's own, then those that no workload gives,
+    such as `failed`.
     """
     colours = iter(_OWN_COLOURS * len(own))
     coloured = {
@@ -101,7 +104,7 @@ def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
 
 STUCK_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_stuck)
 STUCK = "stuck"
-"""Stands for all of `STUCK_OUTCOMES` where a sweep names an outcome."""
+"""The word by which a sweep names all outcomes of `STUCK_OUTCOMES` together."""
 UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
 NO_ROLE = "none"

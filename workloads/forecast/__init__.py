@@ -1,1 +1,1 @@
-"""Forecasts how many steps a training takes to leave its starting level: see docs/forecast.md."""
+"""Forecasts after how many steps a training leaves the loss level of its start: see docs/forecast.md."""

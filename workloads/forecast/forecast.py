@@ -1,7 +1,8 @@
-"""Forecasts when trainings leave their start, from pilots at large init_sigma and the order of the gradient.
+"""Forecasts when trainings leave the loss level of their start, from trial trainings and the size of the first
+gradient.
 
-Pilots are trainings at large values of init_sigma. The order of the gradient in init_sigma gives a law, by which their
-times are extrapolated to small values.
+The trial trainings (pilots) have large values of init_sigma. The order, which is the power of init_sigma to which the
+first gradient is proportional, gives a law by which their times are extrapolated to small values.
 
 Axes: S seed, G value of init_sigma.
 """
@@ -25,7 +26,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 _FIRST_HORIZON = 256
 _SPACING = 1.02
-"""The ratio of the steps of two adjacent probes, once they are more than one step apart: how exact a time is."""
+"""The ratio of the steps of two adjacent measurements, once these are more than one step apart. It says how exact a
+time is."""
 _ZERO = "zero"
 
 
@@ -37,13 +39,13 @@ def escape_times(
     most_steps: int,
     seconds: float = math.inf,
 ) -> NDArray[np.float64]:
-    """Returns the step at which each training leaves the plateau of its start, (G, S).
+    """Returns the step at which each training leaves the loss plateau of its start, (n_sigmas, n_seeds).
 
     The step is infinite for a training that does not leave within `most_steps`, and NaN for one that had not left when
-    the time was up. A training has left at the first probe whose `eval_loss` is more than 1% below the reference level
-    `zero`, or below its own loss at step 0 if that is smaller or the workload has no such level. All trainings that
-    have not left are trained again for twice as many steps, so a training costs little more than twice the steps it
-    needs.
+    `seconds` were over. A training has left at the first probe (measurement) whose `eval_loss` is more than 1% below
+    the reference level `zero` (the loss of the output 0), or below its own loss at step 0 if that is smaller or the
+    workload has no such level. All trainings that have not left are trained again for twice as many steps, so a
+    training costs little more than twice the steps it needs.
     """
     trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
     times, started = np.full(len(trainings), np.inf), time.process_time()
@@ -62,7 +64,7 @@ def escape_times(
 
 
 def depends_on_its_end(parameters: TrainingParameters) -> bool:
-    """Returns whether `n_steps` changes the first steps too, as a learning-rate schedule does."""
+    """Returns whether `n_steps` also changes the first steps, as it does with a learning-rate schedule."""
     if parameters.learning_rate_schedule != "constant":
         return True
     try:
@@ -73,7 +75,8 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps and returns the measurements at probes that are at most 2% of the step apart."""
+    """Trains for `horizon` steps, and returns measurements at steps of which each is at most 2% above the one
+    before."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -84,7 +87,8 @@ def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the first probed step at which each loss is below the start's level, (L,); infinite if there is none."""
+    """Returns for each training the first measured step at which its loss is below the level of its start; infinite if
+    there is none."""
     loss = evidence.metrics["eval_loss"]
     start = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
     below = np.nan_to_num(loss, nan=np.inf) < (start - AT_LEVEL * np.abs(start))[:, None]
@@ -93,26 +97,28 @@ def _left(evidence: Evidence) -> NDArray[np.float64]:
 
 _RATIO = 3.0
 _SAME_ORDER = 0.02
-"""The largest difference between the order at a pilot's init_sigma and the order of the law."""
+"""The largest difference between the order (power of init_sigma in the gradient) at a trial training's init_sigma and
+the order of the law."""
 _WHOLE = 0.1
-"""The largest difference between an order and a whole number at which a law is used."""
+"""The largest difference between an order (power of init_sigma in the gradient) and a whole number at which a law is
+used."""
 _DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
 _PILOT_SECONDS = 10.0
-"""CPU seconds for the pilots of one forecast: when they are spent, no longer pilot is begun."""
+"""The CPU seconds for the trial trainings (pilots) of one forecast. Once they are spent, no longer trial is begun."""
 _BUDGETS = 2
-"""Pilots train for up to this multiple of `n_steps`."""
+"""Trial trainings (pilots) train for at most this multiple of the `n_steps` of the trainings that are forecast."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Escape:
-    """Forecasts when trainings with one value of init_sigma leave the plateau of their start.
+    """The forecast of when trainings with one value of init_sigma leave the loss plateau of their start.
 
     Attributes:
-        init_sigma: `None` for the framework's default.
-        is_measured: Whether pilots were trained at this value; otherwise the times follow from a law.
-        times: (S,) steps to leave the start; infinite for trainings that stay longer than any pilot trained, NaN for
-            trainings left out because their pilots took too long.
+        init_sigma: The value; `None` for the framework's default initialization.
+        is_measured: Whether trial trainings (pilots) were made at this value; otherwise the times follow from a law.
+        times: For each seed the steps to leave the start; infinite for trainings that stay longer than any trial
+            training lasted, NaN for trainings that were left out because their trials took too long.
     """
 
     init_sigma: float | None
@@ -122,28 +128,32 @@ class Escape:
 
     @property
     def n_left_out(self) -> int:
-        """The number of trainings left out because their pilots took too long."""
+        """The number of trainings that were left out because their trial trainings took too long."""
         return int(np.isnan(self.times).sum())
 
     @property
     def share(self) -> float:
-        """The fraction of trainings that leave their start within `n_steps`; trainings left out count as staying."""
+        """The fraction of trainings that leave their start within `n_steps`. Trainings that were left out count as
+        staying."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """Returns the step by which the fraction `share` has left; `None` if that is longer than any pilot trained."""
+        """Returns the step by which the fraction `share` of trainings has left the start; `None` if no trial training
+        lasted that long."""
         steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return steps if math.isfinite(steps) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """Forecasts when trainings that differ in init_sigma and seed leave the plateau of their start, by which law.
+    """The forecast of when trainings that differ in init_sigma and seed leave the loss plateau of their start, and its
+    law.
 
     Attributes:
-        orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.
-        law: How times depend on init_sigma, or why no law is used, in words.
-        threshold: The value of init_sigma at which LayerNorms change the orders; `None` if there is none.
+        orders: For each parameter of the module the order (power of init_sigma to which its gradient is proportional)
+            at the smallest init_sigma; empty if orders could not be measured.
+        law: In words, how times depend on init_sigma, or why no law is used.
+        threshold: The value of init_sigma at which LayerNorms change the orders; `None` if there is no such value.
     """
 
     orders: tuple[Order, ...]
@@ -155,7 +165,8 @@ class EscapeForecast:
 def forecast_escapes(
     workload: Workload[Any], parameters: TrainingParameters, sigmas: Sequence[float | None], seeds: Sequence[int]
 ) -> EscapeForecast:
-    """Forecasts when trainings leave their start: measures the gradient's order, trains pilots, and extrapolates."""
+    """Forecasts when trainings leave the loss plateau of their start, from the gradient's power of init_sigma and trial
+    trainings."""
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     measured_orders: tuple[Order, ...] = ()
     pilots: tuple[float, float] | None = None
@@ -193,15 +204,16 @@ def forecast_escapes(
 def extrapolated(
     order: int, pilots: tuple[float, float], times: NDArray[np.float64], sigma: float
 ) -> NDArray[np.float64]:
-    """Extrapolates the pilots' times (S,) of leaving the start to a smaller value of init_sigma.
+    """Extrapolates the times at which trial trainings (pilots) leave their start to a smaller value of init_sigma.
 
-    Order 0: the time does not depend on init_sigma. Order 1, a product of two factors: T = T_1 + ln(1/sigma) / rate,
-    with the rate from the two pilots. Order p > 1, a product of p + 1 factors: T = tau sigma^(1-p).
+    The order is the power of init_sigma (sigma) to which the first gradient is proportional. Order 0: the time T does
+    not depend on sigma. Order 1, a loss that depends on a product of two weights: T = T_1 + ln(1/sigma) / rate, with
+    the rate from the two pilots. Order p > 1, a product of p + 1 weights: T = tau sigma^(1-p).
 
     Args:
         order: The order p of the gradient.
-        pilots: The two values of init_sigma of the pilots, the larger first.
-        times: (2, S) the times of the pilots.
+        pilots: The two values of init_sigma of the trial trainings, the larger first.
+        times: The times of the trial trainings, (2, n_seeds).
         sigma: The value of init_sigma to extrapolate to.
     """
     large, small = times
@@ -217,7 +229,8 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the times (S,) by init_sigma, for those values at which `predicted_escapes` predicts every training."""
+    """Returns by init_sigma the times of all seeds, for those values at which `predicted_escapes` predicts every
+    training."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -232,14 +245,16 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Returns values of init_sigma, each a third of the one before, with the orders of the gradient at each."""
+    """Returns values of init_sigma, each a third of the one before, with the gradient's orders (powers of init_sigma)
+    at each."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order (power of init_sigma) of the law, and the law in words; or `None`, and why there is no law."""
+    """Returns the order of the law (the gradient's power of init_sigma), and the law in words; or `None`, and why there
+    is no law."""
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"
@@ -259,8 +274,8 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """Returns the largest init_sigma at which the start has the law's order, and a third of this value, to train pilots
-    at. `None` if the start has this order at no value of the ladder.
+    """Returns the two values of init_sigma for trial trainings: the largest at which the gradient's order (power of
+    init_sigma) is that of the law, and a third of it. `None` if the order is that of the law at no value of `ladder`.
     """
     for sigma, parameter_orders in ladder:
         measured = start_order(parameter_orders)
@@ -281,7 +296,8 @@ def _times(
     pilots: tuple[float, float] | None,
     order: int | None,
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the escape times (S,) by init_sigma: measured by pilots, or extrapolated below the smaller pilot."""
+    """Returns by init_sigma the steps after which trainings leave their start: measured by trial trainings, or
+    extrapolated below the smaller init_sigma of these."""
     trained: list[float | None] = [sigma for sigma in sigmas if not _is_below(sigma, pilots)]
     if pilots is None or order is None or len(trained) == len(sigmas):
         pilots = None

@@ -1,4 +1,5 @@
-"""The orders of the gradient in init_sigma at the start: |gradient| ~ sigma^p, with an order p for each parameter.
+"""The orders of the first gradient: the powers p of init_sigma (sigma) to which it is proportional, one for each
+parameter.
 
 A parameter here is a tensor of the module. Axes: S seed.
 """
@@ -21,13 +22,15 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 RATIO = 3.0
-"""The ratio of the two values of init_sigma at which the starts of a training are compared."""
+"""The ratio of the two values of init_sigma at which the start of a training is compared to find the gradient's power
+of init_sigma."""
 _ROUNDING = 1e-12
-"""Two draws are the same if their relative difference is at most this."""
+"""Two random draws count as the same if their relative difference is at most this."""
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if the starts at two values of init_sigma are not one draw at two scales. The message says why."""
+    """Raised if the starts of a training at two values of init_sigma are not one random draw at two scales. The message
+    says why."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -35,14 +38,14 @@ def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
 
 
 class Start:
-    """The weights from which L trainings start, and the loss of their first step as a function of the weights.
+    """The weights from which trainings start, and the loss of their first step as a function of the weights.
 
     Args:
-        buffers: The buffers of the trainings, (L, ...) by name, if they are known; other tensors in it are ignored. By
-            default the workload draws them.
+        buffers: The buffers of the trainings by name, with trainings as first axis, if they are known; tensors that are
+            no buffers are ignored. By default the workload draws them.
 
     Attributes:
-        weights: (L, ...) by name, the weights at the start.
+        weights: The weights at the start by name, with trainings as first axis.
         is_exact: Whether the second step has the same batch as the first, so that the loss is the same at each step.
     """
 
@@ -63,7 +66,8 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """Returns a copy of this start with the same first loss but other weights, (L, ...) by name."""
+        """Returns a copy of this start with the same first loss but other weights, by name with trainings as first
+        axis."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved
@@ -73,11 +77,12 @@ class Start:
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """Returns all weights at the start, (L, n); those listed in `names` are multiplied by `factor`."""
+        """Returns all weights at the start, one row per training; those listed in `names` are multiplied by
+        `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the first step's losses (L,) and gradients (L, n) at the weights `rows` (L, n)."""
+        """Returns each training's loss and gradient of the first step, at the weights in its row of `rows`."""
         leaf = rows.detach().requires_grad_()
         return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
 
@@ -91,10 +96,12 @@ def scale_with_sigma(large: State, small: State) -> list[str]:
     The other weights start the same at each value of init_sigma.
 
     Args:
-        large, small: (L, ...) by name, the weights at the start for one value of init_sigma, and for a third of it.
+        large, small: The weights at the start for one value of init_sigma and for a third of it, by name, with
+            trainings as first axis.
 
     Raises:
-        NotAScaleFamilyError: If a weight is neither in proportion nor the same, or if none is in proportion.
+        NotAScaleFamilyError: If a weight is neither proportional to init_sigma nor the same at both values, or if no
+            weight is proportional to it.
     """
     names = []
     for name, value in large.items():
@@ -110,11 +117,12 @@ def scale_with_sigma(large: State, small: State) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """The order of a gradient at the start with respect to one parameter: its power of init_sigma.
+    """The order of one parameter's first gradient: the power of init_sigma to which the gradient is proportional.
 
     Attributes:
-        order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3; `None` where all gradients are 0.
-        low, high: The smallest and the largest p of a seed.
+        order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3 for the gradient g; `None` if all
+            gradients are 0.
+        low, high: The smallest and the largest p of all seeds.
     """
 
     parameter: str
@@ -126,10 +134,11 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """Measures the order (power of init_sigma) of each parameter's gradient between sigma and sigma / 3, in float64.
+    """Measures the order of each parameter's first gradient: its power of init_sigma, between sigma and sigma / 3, in
+    float64.
 
     Raises:
-        NotAScaleFamilyError: If `init_sigma` does not scale what is drawn.
+        NotAScaleFamilyError: If `init_sigma` does not scale the random weights.
     """
     large, small = (
         Start(workload, [in_float64(Training(parameters, seed), init_sigma=scale) for seed in seeds])
@@ -141,12 +150,13 @@ def orders(
 
 
 def start_order(parameter_orders: Sequence[Order]) -> float | None:
-    """Returns the lowest order, which decides when a training leaves its start; `None` if all gradients are 0."""
+    """Returns the lowest order (power of init_sigma in the gradient), which decides when a training leaves its start;
+    `None` if all gradients are 0."""
     return min((order.order for order in parameter_orders if order.order is not None), default=None)
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the init_sigma at which a LayerNorm changes the orders of gradients: sqrt(layer_norm_eps).
+    """Returns the init_sigma at which a LayerNorm changes the gradients' powers of init_sigma: sqrt(layer_norm_eps).
 
     A LayerNorm passes on an input that is smaller than this nearly in proportion, but normalizes a larger one. `None`
     for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.

@@ -1,6 +1,7 @@
-"""Predicts the step at which each training leaves its start from a law of the loss near the start, without training.
+"""Predicts, without training, the step at which each training leaves its start, from the shape of the loss near the
+start.
 
-Axes: L lane, n weight, m node.
+Axes: L training, n weight, m node of a quadrature rule.
 """
 
 import math
@@ -19,27 +20,27 @@ from attnsweep.workloads.forecast.orders import RATIO, Start, in_float64, scale_
 from attnsweep.workloads.parameters import TrainingParameters
 
 _STRIDE = 0.5
-"""The length of a stride times the relative rate at which the gradient changes."""
+"""The length of a time step of gradient flow, times the relative rate at which the gradient changes."""
 _MOST_STEPS = 100
 _NUDGE = 1e-3
 _LONGER = 3.0
-"""The largest ratio of two strides in a row."""
+"""The largest ratio of a time step of gradient flow to the one before."""
 
 Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
-    """Returns the time at which gradient flow from `rows` (L, n) takes each loss below a level, (L,).
+    """Returns for each training the time at which gradient flow from its row of weights takes the loss below its level.
 
     The time is infinite if 100 strides (time steps) do not suffice. A stride is a step of Runge and Kutta's
     fourth-order method, over which the gradient changes by about half. So the gradient grows tenfold in about five
     strides, however long that takes.
 
     Args:
-        descent: Returns losses (L,) and gradients (L, n) at weights (L, n).
-        rows: (L, n) the weights at the start.
-        held: (L,) the loss from which a fall is measured.
-        level: (L,) the level to fall below, which is below `held`.
+        descent: Returns losses and gradients at weights, one row per training.
+        rows: The weights at the start, one row per training.
+        held: For each training the loss from which a fall is measured.
+        level: For each training the loss to fall below, which is less than `held`.
     """
     loss, gradient = descent(rows)
     nudge = _NUDGE * rows.norm(dim=1) / gradient.norm(dim=1)
@@ -69,16 +70,16 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """Returns the relative change of the gradient per unit of time along the flow, (L,)."""
+    """Returns for each training the relative change of the gradient per unit of time, along gradient flow."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns the fraction, in 0..1, of an integration step after which the loss has fallen by `at`, (L,).
+    """Returns for each training the fraction, in 0..1, of an integration step after which the loss has fallen by `at`.
 
-    The falls before and after the stride are given. Between them the fall is taken to grow exponentially, or linearly
-    where it was not positive before.
+    `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
+    taken to grow exponentially, or linearly where it was not positive before.
     """
     exponential = torch.log(at / before) / torch.log(after / before)
     part: Tensor = torch.where(before > 0, exponential, at / after)
@@ -87,17 +88,19 @@ def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
 
 _MOST_NODES = 12
 _NOTHING = 1e-6
-"""A residual that is smaller than this, relative to H, is rounding or the nonlinear part of the gradient."""
+"""A residual of Lanczos' method below this, relative to the Hessian's size, is rounding or the nonlinear part of the
+gradient."""
 _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns nodes (L, m) and weights (L, m) of Gauss quadrature for the spectrum of the Hessian H along a direction.
+    """Returns for each training the nodes and weights of a Gauss quadrature for the spectrum of its Hessian H along a
+    direction.
 
-    `product` multiplies vectors (L, n) by H; `delta` (L, n) are the directions. The nodes approximate eigenvalues of H.
-    The weights are the squared components of the direction, and sum to 1. Lanczos' method makes the rule from m
-    products. The rule is exact once m is the number of different eigenvalues in whose eigenspaces delta has a
-    component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
+    `product` multiplies vectors, one row per training, by H; `delta` has the directions. The nodes approximate
+    eigenvalues of H. The weights are the squared components of the direction, and sum to 1. Lanczos' method makes a
+    rule of m nodes from m products. The rule is exact once m is the number of different eigenvalues of H in whose
+    eigenspaces the direction has a component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
     """
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
     matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
@@ -122,18 +125,18 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 def steps_until(
     fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Returns the first step t at which a quadratic loss has changed by -fall or less, (L,); infinite if there is none.
+    """Returns for each training the first step at which a quadratic loss is at most -fall; infinite if there is none.
 
-    With the learning rate eta and the weight decay c, gradient descent changes the loss of a start at the distance
-    delta from the origin, in t steps, to 1/2 delta^t H (1 - eta (H + c))^2t delta, which is a sum over the eigenvalues
-    of H: sum_m weights curvature growth^2t / 2.
+    With the learning rate eta and the weight decay c, t steps of gradient descent from the point delta change the loss
+    to 1/2 delta^t H (1 - eta (H + c))^2t delta, where H is the Hessian. This is a sum over the eigenvalues of H: sum_m
+    weights curvature growth^2t / 2.
 
     Args:
-        fall: (L,) by how much the loss has to fall, above 0.
-        curvature: (L, m) the eigenvalues of H.
-        growth: (L, m) the factor by which one step multiplies the component of delta along each eigenvector; its
-            absolute value is at most 1 where the curvature is positive.
-        weights: (L, m) the squared length of each component.
+        fall: For each training by how much the loss has to fall, above 0.
+        curvature: For each training the eigenvalues of H.
+        growth: For each training the factors by which one step multiplies the components of delta along the
+            eigenvectors. Their absolute value is at most 1 where the curvature is positive.
+        weights: For each training the squared length of each component.
     """
 
     def has_fallen(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -151,11 +154,13 @@ def steps_until(
 
 
 _SAME_ORDER = 0.1
-"""The largest difference between an order and a whole number at which a law is used."""
+"""The largest difference between an order (power of init_sigma in the gradient) and a whole number at which a law is
+used."""
 _MOST_LANES, _MOST_NUMBERS = 256, 2**20
-"""The most trainings that are predicted together, and the most weights that they have in all."""
+"""The largest number of trainings that are predicted together, and the largest number of weights that they have in
+all."""
 _CLOSER = 1e-3
-"""At this share of the start's distance from the origin, the gradient is taken as linear."""
+"""At this share of the start's distance from the point with init_sigma 0, the gradient is taken as linear."""
 
 
 def predicted_escapes(
@@ -164,18 +169,19 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """Predicts without training the step at which each training leaves its start, (L,), as `escape_times` defines it.
+    """Predicts, without training, the step at which each training leaves its start, as `escape_times` defines it.
 
-    The step is NaN without a law, and infinite where the law says that the start is never left.
+    The step is NaN if no law applies, and infinite if the law says that the training never leaves.
 
     The law holds for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or intervention)
-    on a loss that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A prediction depends
-    on the training's parameters and seed alone.
+    on a loss that is the same at each step, from a start at which the gradient is proportional to init_sigma or a
+    higher power of it: see docs/forecast.md. A prediction depends on the training's parameters and seed alone.
 
     Args:
-        buffers: The buffers of the trainings, (L, ...) by name, if they are known.
-        weights: Weights (L, ...) by name that replace the start's, such as the weights after some steps. The law then
-            begins at these weights, and steps are counted from there; the loss must still fall below the start's loss.
+        buffers: The buffers of the trainings by name, with trainings as first axis, if they are known.
+        weights: Weights that replace those of the start, such as the weights after some steps, by name with trainings
+            as first axis. The law then begins at these weights, and steps are counted from there; the loss must still
+            fall below the start's loss.
     """
     steps = np.full(len(trainings), np.nan)
     chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]
@@ -206,7 +212,8 @@ def _descends_plainly(parameters: TrainingParameters) -> bool:
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
-    """Returns the names of the weights whose start is proportional to init_sigma, and the number of all weights."""
+    """Returns the names of the weights whose start is proportional to init_sigma, and the number of all weights of a
+    training."""
     sigma = training.parameters.init_sigma
     large, small = (Start(workload, [in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, RATIO))
     small.gradients()
@@ -214,12 +221,13 @@ def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[
 
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
-    """Returns the order (power of sigma) of each gradient, (L,), from the gradients (L, n) at sigma and sigma / 3."""
+    """Returns for each training the power of init_sigma to which its gradient is proportional, from gradients at
+    init_sigma and at a third of it."""
     return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(RATIO))
 
 
 class _NearStart:
-    """The losses and gradients of L trainings near the point from which they would start if init_sigma were 0."""
+    """The losses and gradients of trainings near the point from which they would start if init_sigma were 0."""
 
     def __init__(
         self,
@@ -246,7 +254,7 @@ class _NearStart:
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
-        """Returns the predicted step at which each training leaves its start, (L,); NaN where no law applies."""
+        """Returns the predicted step at which each training leaves its start; NaN where no law applies."""
         steps = np.full(len(self._orders), np.nan)
         if not self._start.is_exact:
             return steps
@@ -260,7 +268,7 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects some trainings, so that the costly gradient flow is followed only for the trainings that need it."""
+        """Selects some trainings, so that gradient flow, which is costly, is followed only for those that need it."""
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)

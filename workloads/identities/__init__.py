@@ -1,7 +1,7 @@
 """Identities: equations about a workload's gradients that hold exactly, at any weights and on any data.
 
-A `Workload` returns them from `identities`. `attnsweep check-gradients` verifies them, and the charges that gradient
-flow conserves follow from them. Needs torch alone. docs/gradients.md has the derivations.
+The method `identities` of a `Workload` returns them. `attnsweep check-gradients` verifies them, and from some of them
+follow quantities that gradient flow conserves. This package needs torch alone. docs/gradients.md has the derivations.
 """
 
 from attnsweep.workloads.identities.equations import (

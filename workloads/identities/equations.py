@@ -1,13 +1,13 @@
-"""Equations that the gradients of a module satisfy: flat directions, redundant biases, closed forms, attention rows.
+"""Equations that the gradients of a module satisfy: flat directions of the loss, redundant biases, closed formulas.
 
-Along a flat direction the loss is exactly constant at all weights, so that a sum of gradients is 0. Steps of gradient
-descent conserve the same sum of the weights; steps that divide gradients by their own size, such as those of Adam, do
-not. Source: Boue 2025, equation 32b (key bias).
+Along a flat direction the loss is exactly constant at all weights, so a linear function of the gradients is 0. Steps of
+gradient descent conserve the same function of the weights; steps that divide gradients by their own size, such as those
+of Adam, do not. Source: Boue 2025, equation 32b (key bias).
 
-A redundant bias could be replaced by other biases: adding a vector u to the bias is undone by subtracting u w from the
-bias of every layer that reads it through a weight w. So the gradient of the bias is the sum of w db over these layers.
-Boue 2025, section 3.1, calls the value bias useful, but it is redundant in this sense. docs/gradients.md has the
-derivations.
+A redundant bias could be replaced by the biases of other layers: adding a vector u to the bias is undone by subtracting
+u w from the bias of every layer that reads it through a weight w. So the gradient of the bias is the sum of w db over
+these layers, where db is the gradient of a layer's bias. Boue 2025, section 3.1, calls the value bias useful, but it is
+redundant in this sense. docs/gradients.md has the derivations.
 """
 
 from abc import abstractmethod
@@ -32,18 +32,19 @@ from attnsweep.workloads.identities.identity import (
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for gradients, so that gradient descent conserves its value for the weights."""
+    """A linear function that is 0 for the gradients, so that gradient descent does not change its value for the
+    weights."""
 
     name: str
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the linear function, (n,), of weights or of gradients."""
+        """Computes the linear function of weights or of gradients."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters on which the function depends."""
+        """The names of the parameters on which the linear function depends."""
 
     @property
     def quantity(self) -> str:
@@ -61,7 +62,7 @@ class Flat(Conserved):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGradient(Flat):
-    """The loss does not depend on a part of the parameters, so the part's gradient is 0."""
+    """The loss does not depend on a part of the parameters, so the gradient of this part is 0."""
 
     part: Part
     because: str
@@ -117,7 +118,7 @@ class KeyBias(Flat):
 
 
 _NOTHING = 1e-12
-"""A gradient below this share of the whole gradient counts as 0."""
+"""A gradient counts as 0 if it is below this share of the whole gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,7 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """If the rows of two tables are added in the model, the gradients of both tables have equal sums over rows.
+    """If a model adds a row of one table to a row of another, the gradients of both tables have equal sums over rows.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
     """
@@ -224,7 +225,7 @@ class ClosedForm(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer x w + b whose input contains a redundant bias, which b could replace.
+    """A layer x w + b whose input x contains a bias that b could replace: that bias is redundant.
 
     Attributes:
         bias: The layer's own bias b.
@@ -235,14 +236,16 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's contribution w db to the redundant bias's gradient, (inputs,)."""
+        """Computes this layer's contribution to the gradient of the redundant bias: its weight times the gradient of
+        its own bias."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedundantBias(Identity):
-    """A bias that the biases b of the next layers make redundant: its gradient is the sum of w db over these layers.
+    """A bias that the biases b of the next layers could replace: its gradient is the sum, over these layers, of weight
+    times db.
 
     Attributes:
         bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads

@@ -1,9 +1,10 @@
-"""Gauge groups: pairs of matrices on which the loss depends only through their product.
+"""Gauge groups: changes of two matrices, left and right, that leave their product, and with it the loss, unchanged.
 
 If the loss depends on left and right only through left right^t, then left S and right S^-t give the same loss for every
-invertible S (r x r; r: the number of their columns). So at any weights, left^t d(left) = (right^t d(right))^t. Hence
-the charge left^t left - right^t right is constant under gradient flow, and one step of gradient descent with learning
-rate eta changes it by exactly eta^2 (d(left)^t d(left) - d(right)^t d(right)). Source: docs/gradients.md.
+invertible S (r x r; r: the number of their columns). So at any weights, left^t d(left) = (right^t d(right))^t, where d
+is the gradient. Hence the charge left^t left - right^t right is constant under gradient flow, and one step of gradient
+descent with learning rate eta changes it by exactly eta^2 (d(left)^t d(left) - d(right)^t d(right)). Source:
+docs/gradients.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +40,14 @@ _REASONS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Conserved):
-    """A gauge group: changes of the weights that leave the loss unchanged. This module's functions make the usual ones.
+    """A gauge group: changes of two matrices, left and right, that leave the loss unchanged. Functions here make the
+    usual ones.
 
     Attributes:
         left, right: The parts that make the matrices left and right, one below the other, all with r columns. A bias is
             a row on the side of its weight. If `right` is empty, the loss does not depend on the scale of `left`.
-        diagonal: Whether S must be diagonal with positive entries, because a nonlinearity acts on every column.
+        diagonal: Whether only each column of left may be multiplied by a positive number and the same column of right
+            divided by it, because a nonlinearity acts on every column.
     """
 
     name: str
@@ -64,10 +67,11 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the conserved quantity left^t left - right^t right of one training, (r, r), or its diagonal (r,).
+        """Computes the conserved quantity left^t left - right^t right of one training, or its diagonal if `diagonal` is
+        set.
 
-        On weights this is the charge that gradient flow conserves. On gradients, times eta^2, it is the change of the
-        charge in one step of plain gradient descent.
+        For weights this is the charge that gradient flow conserves. For gradients, times the learning rate squared, it
+        is the change of the charge in one step of plain gradient descent.
         """
         left, right = self._sides(state)
         return self._products(left, left) - self._products(right, right)
@@ -92,7 +96,7 @@ class Group(Conserved):
 
 
 def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> Group:
-    """Makes the group of the query and key weights of one head: logits depend on their product only.
+    """Makes the gauge group of the query and key weights of one head: logits depend on their product only.
 
     Args:
         query, key: The weight (inputs, r) and, if there is one, the bias (r,).
@@ -101,7 +105,7 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
 
 
 def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
-    """Makes the group of one head's value weights and the rows of the output projection that read them.
+    """Makes the gauge group of one head's value weights and the rows of the output projection that read the values.
 
     Args:
         value: The values' weight (inputs, r) and, if there is one, their bias (r,).
@@ -111,9 +115,10 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """Makes the group of the ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output by c.
+    """Makes the gauge group of the ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output
+    by c.
 
-    It does not hold for GELU.
+    This does not hold for GELU.
 
     Args:
         first: The first layer's weight (inputs, r) and, if there is one, its bias (r,).
@@ -123,7 +128,7 @@ def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
 
 
 def low_rank(name: str, down: Part, up: Part) -> Group:
-    """Makes the group of the two factors of a low-rank update: x down up is all that the loss depends on.
+    """Makes the gauge group of the two factors of a low-rank update: the loss depends on the product `down up` only.
 
     Args:
         down: The first factor (inputs, r).
@@ -133,7 +138,7 @@ def low_rank(name: str, down: Part, up: Part) -> Group:
 
 
 def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part]) -> Group:
-    """Makes the group of a norm's gain and bias and the weights that read the norm, separately for each feature.
+    """Makes the gauge group of a norm's gain and bias and of the weights that read the norm's output, for each feature.
 
     Args:
         gain_and_bias: Gain (r,) and bias (r,).
@@ -144,7 +149,8 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by it changes nothing.
+    """Makes the gauge group of a common scale: multiplying all of `left` and dividing all of `right` by it changes no
+    loss.
 
     Args:
         left: Parts of any shape.
@@ -161,7 +167,7 @@ Layer = tuple[Part, Part]
 def attention_layer(
     name: str, n_heads: int, widths: tuple[int, int], *, query: Layer, key: Layer | None, value: Layer, out: Layer
 ) -> Iterator[Identity]:
-    """Yields the identities of a softmax attention layer that concatenates its heads.
+    """Yields the identities (equations for gradients) of a softmax attention layer that concatenates its heads.
 
     Args:
         query, key, value, out: The linear layers; `key` is `None` if the tokens themselves are the keys.
@@ -180,10 +186,10 @@ def attention_layer(
 def norm_before(
     name: str, gain_and_bias: Layer, layers: Sequence[Layer], keys: Sequence[Part] = ()
 ) -> Iterator[Identity]:
-    """Yields the identities of a norm whose output only the given layers read.
+    """Yields the identities (equations for gradients) of a norm whose output only the given layers read.
 
     Args:
-        gain_and_bias: The norm's parameters, gain (D,) and bias (D,).
+        gain_and_bias: The norm's parameters: gain and bias, one number per feature.
         keys: The result of `merged_keys`, if the norm's output is also used as keys.
     """
     yield norm_gain(name, gain_and_bias, (*(weight for weight, _ in layers), *keys))
@@ -192,9 +198,9 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns the parts of the query layer that multiply the keys, if the keys are the output of a norm itself.
+    """Returns the parts of the query layer that multiply the keys, if the output of a norm itself serves as keys.
 
-    Their rows are the channels of the key.
+    The rows of these parts are the channels of the keys.
     """
     heads = [slice(head * d_model, (head + 1) * d_model) for head in range(n_heads)]
     weight, bias = query

@@ -1,4 +1,5 @@
-"""The base classes of identities, the point at which one is verified, and parts of parameters."""
+"""The base classes of identities (equations for gradients), the point at which they are verified, and parts of
+parameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ _SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
 class Part:
     """A parameter or a piece of one, such as `Part("attention.in_weight")[:, 8:16].T`.
 
-    A part selects the same piece from weights, gradients or momenta.
+    A part can select its piece from weights, gradients or momenta.
 
     Attributes:
         parameter: The parameter's name in the module of one training.
@@ -38,21 +39,21 @@ class Part:
 
     @property
     def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
-        """The transposed piece."""
+        """The transposed part."""
         return replace(self, steps=(*self.steps, _TRANSPOSE))
 
     @property
     def column(self) -> "Part":
-        """All entries of the piece as a matrix with one column."""
+        """All entries of this part as a matrix with one column."""
         return replace(self, steps=(*self.steps, _COLUMN))
 
     @property
     def row(self) -> "Part":
-        """All entries of the piece as a matrix with one row."""
+        """All entries of this part as a matrix with one row."""
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Selects the piece's numbers from one training's weights, or from tensors of the same names and shapes.
+        """Selects this part from one training's weights, or from tensors of the same names and shapes.
 
         Raises:
             SpecError: If there is no parameter of this name.
@@ -72,21 +73,22 @@ class Part:
 
 
 def stacked(parts: Sequence[Part], state: Mapping[str, Tensor]) -> Tensor:
-    """Stacks pieces of parameters vertically, (rows, columns). A vector counts as one row."""
+    """Stacks parts of parameters one below the other, as a matrix. A vector counts as one row."""
     return torch.cat([torch.atleast_2d(part.of(state)) for part in parts])
 
 
 def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Returns the names of the parameters to which the pieces belong, each once."""
+    """Returns the names of the parameters to which the parts belong, each once."""
     return tuple(dict.fromkeys(part.parameter for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One training at given weights, with the gradients there, at which identities are verified.
+    """The point at which identities (equations for gradients) are verified: one training at given weights, with
+    gradients.
 
     Attributes:
-        batch: The data of the loss, without a lane axis; empty where the loss is exact.
+        batch: The data of the loss of this training; empty where the loss is exact.
         scale: The size of the gradient, to which errors are relative.
     """
 
@@ -99,7 +101,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """How far an identity is violated at a point."""
+    """How far an identity (equation for gradients) is violated at a point."""
 
     parameter: str
     error: float
@@ -109,22 +111,22 @@ class Identity(ABC):
     """An equation about gradients that holds exactly, at any weights and on any data, if the module is correct.
 
     Attributes:
-        name: The subject of the identity, such as `keys of block 0, head 1`.
+        name: What the identity is about, such as `keys of block 0, head 1`.
     """
 
     name: str
 
     @abstractmethod
     def errors(self, at: Point) -> list[Error]:
-        """Computes the identity's errors at a point: a single one, or one per parameter."""
+        """Computes the errors of the equation at given weights: a single one, or one per parameter."""
 
     @abstractmethod
     def reason(self, at: Point) -> str:
-        """Explains in one line what a violation at this point says about the module."""
+        """Explains in one line what is wrong with the module if the equation is violated at this point."""
 
 
 class Conserved(Identity):
-    """An identity because of which gradient flow conserves a quantity, on any data."""
+    """An equation for gradients from which it follows that gradient flow conserves a quantity, on any data."""
 
     @property
     @abstractmethod
@@ -145,5 +147,5 @@ Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]
 
 
 def largest(values: Tensor) -> float:
-    """Returns the largest absolute value; 0 for an empty tensor, NaN if a value is NaN."""
+    """Returns the largest absolute value of a tensor; 0 for an empty tensor, NaN if a value is NaN."""
     return values.detach().abs().max().item() if values.numel() else 0.0
