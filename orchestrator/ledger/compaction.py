@@ -33,8 +33,8 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""The number of fragments that are not full yet, beyond which fragments are merged. At this number a sweep has at most
-42 files.
+"""If more fragments than this are not full, some of them are merged. With three tables, one commit and one merge under
+way, a sweep then has 42 files.
 """
 
 FULL_ROWS = 10_000_000

@@ -64,8 +64,8 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
         with sdpa_kernel(SDPBackend.MATH):
             curvatures = smallest_curvature(objective, state, Lanes([training], torch.device("cpu")).streams)
     except RuntimeError:
-        # A user's loss may contain an operation without a second derivative. Then only the saddle (the curvature at
-        # this point) is left out, because other results need no second derivatives.
+        # A user's loss may contain an operation without a second derivative. Then only the saddle (the direction of the
+        # smallest curvature) is left out, because all other results need no second derivatives.
         return None
     direction = {name: value[0] for name, value in curvatures.direction.items()}
     return Saddle(

@@ -1,8 +1,8 @@
-// Single learning curves, with the median and the middle half of all, by outcome and by whether they still moved.
+// Draws single learning curves, and the median and quartiles of all, by outcome and by whether the loss still fell.
 
 const CURVES_HIGH = 210;
 const INSET = { left: 46, right: 10, top: 8, bottom: 34 };
-const BEYOND_LEVELS = 30; // as in the page's figures
+const BEYOND_LEVELS = 30; // the same number as in the page's figures
 const MOST_LOSS = 1e30;
 const LEAST_DECADES = 1.3;
 
@@ -36,8 +36,8 @@ function scaleLosses(losses, levels) {
   return { ...scale, place: (value) => (value <= 0 && isLog ? -1 : scale.placeOf(scaled(Math.min(value, MOST_LOSS)))) };
 }
 
-// The scale of losses that curves share, so that equal heights are equal losses: from the quartiles of all outcomes.
-// Trainings that diverged are left out, because their losses would leave no room for the others. Null without losses.
+// Returns the scale of losses that all curves share, from the quartiles of all outcomes: equal heights are equal losses.
+// Diverged trainings are left out, because their losses would leave no room for others. Returns null without losses.
 function sharedLosses(sweep) {
   const losses = sweep.curves.filter((group) => group.outcome !== "diverged").flatMap(finiteLosses);
   return losses.length ? scaleLosses(losses, sweep.levels.map((level) => level.value)) : null;
@@ -53,7 +53,7 @@ function makeCurves(view) {
     ...group,
     colour: sweep.outcomes.find((each) => each.name === group.outcome)?.colour,
     singles: [...sweep.samples.values()].filter((each) => each.is_by_lot && each.curve.length && each.outcome === group.outcome && each.motion === group.motion),
-  })).filter((group) => group.singles.some((each) => each.curve.length > 1)); // a ledger may hold the last probe alone
+  })).filter((group) => group.singles.some((each) => each.curve.length > 1)); // some ledgers hold only the last probe
   const common = groups.filter((group) => group.outcome !== "diverged");
   const shared = { steps: common.length ? scaleSteps(common.flatMap(stepsOf)) : null, losses: sharedLosses(sweep) };
   const parts = groups.map((group) => {

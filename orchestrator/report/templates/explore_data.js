@@ -22,7 +22,7 @@ async function unpackSweep(packed) {
     sweep.axes.push({ ...axis, values: unpack(axis.values) });
     await breath();
   }
-  // The trainings of the trial at place t are first[t] to before first[t + 1].
+  // The trainings of the trial at place t have the places first[t] to first[t + 1] - 1.
   sweep.first = new Uint32Array(sweep.trial.length + 1);
   sweep.size.forEach((size, at) => { sweep.first[at + 1] = sweep.first[at] + size; });
   sweep.samples = new Map(packed.samples.map((each) => [`${each.trial}/${each.replicate}`, each]));
@@ -45,13 +45,13 @@ function placeOf(sweep, number) {
 
 const noOutcomes = (sweep) => new Array(sweep.outcomes.length).fill(0);
 
-// Counts the trainings of one trial by outcome, on top of the given counts.
+// Counts the trainings of one trial by outcome, and adds them to the given counts.
 function outcomesOf(sweep, at, counts = noOutcomes(sweep)) {
   for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) counts[sweep.outcome[one]] += 1;
   return counts;
 }
 
-// Counts n trainings that count in rates, and k of them with the ending, as in the rates of the rest of the page.
+// Returns n, the number of trainings that count in the page's rates, and k, how many of them have the ending.
 function shareOf(sweep, counts, isEnding) {
   let n = 0;
   let k = 0;

@@ -1,4 +1,4 @@
-// One trial: its parameters and the outcomes of its trainings; of trainings shown in full also curve and head roles.
+// Shows one trial: its parameters and outcomes. A training that is shown in full has its curve and head roles too.
 
 function makeTable(heads, rows, className) {
   const cells = (tag, texts) => make("tr", {}, ...texts.map((each) => make(tag, tag === "td" ? { class: "n" } : {}, each)));

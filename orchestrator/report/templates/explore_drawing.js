@@ -11,7 +11,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Calls work(from, to) on one part of `n` items after another; a later call with the same `owner` ends this one.
+// Calls work(from, to) on the parts of `n` items one by one, until a later call has the same `owner`.
 // Calls `settled` when `owner.done` changes.
 function inSlices(owner, n, work, settled) {
   owner.run = (owner.run ?? 0) + 1;
@@ -184,7 +184,7 @@ function cutLabel(pen, label, room) {
 const GAP = 6; // between two labels, in pixels
 const LEAST_ROOM = 44; // for a cut label that is still readable
 
-// The ticks along a line of `length` pixels: every second, third, ... one, so that no labels touch.
+// Returns so many of the ticks along a line of `length` pixels (every second, third, ...) that no labels touch.
 // The labels of choices are also cut.
 function roomyTicks(pen, { ticks, band }, length) {
   const widths = ticks.map(([, label]) => (band ? Math.min(pen.measureText(label).width, LEAST_ROOM) : pen.measureText(label).width));
@@ -200,7 +200,7 @@ function roomyTicks(pen, { ticks, band }, length) {
   }
 }
 
-// The room right of an axis of `length` pixels for the half of the last label that reaches beyond the axis.
+// Returns the room that the last label needs to the right of an axis of `length` pixels, because it is centred there.
 function roomAtEnd(pen, { ticks, band }, length, least) {
   const beyond = ([place, label]) => (band ? 0 : pen.measureText(label).width / 2 - (1 - place) * (length - least));
   return Math.ceil(Math.max(least, ...ticks.map((tick) => beyond(tick) + 2)));

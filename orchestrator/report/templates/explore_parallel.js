@@ -1,4 +1,4 @@
-// Parallel coordinates: trials as lines over all axes; brushing part of an axis selects the trials that pass there.
+// Parallel coordinates: each trial is a line over all axes. Brushing (marking) a part of an axis selects trials there.
 
 const MOST_LINES = 5000;
 const SIDE = 48;
@@ -11,7 +11,7 @@ function makeParallel(view) {
   const { sweep, state } = view;
   const plate = makePlate(270, "All swept parameters side by side, one line for each trial");
   plate.element.style.minWidth = `${2 * SIDE + LEAST_APART * (sweep.axes.length - 1)}px`;
-  // A finger on an axis brushes; elsewhere it scrolls the page.
+  // On an axis, a moving finger brushes (marks a part of the axis). Elsewhere it scrolls the page.
   const grips = sweep.axes.map(() => make("div", { class: "grip" }));
   plate.element.append(...grips);
   plate.element.classList.add("brushed");
@@ -106,7 +106,7 @@ function makeParallel(view) {
     view.brushed();
   }
 
-  // Brushes are remembered in the axes' units, because axes may have other ends in a newer version of the page.
+  // Brushes are remembered as values, not places, because axes may have other ends in a newer version of the page.
   const remember = () => [...brushes].map(([axis, ends]) => [sweep.axes[axis].name, ...ends.map(view.scales[axis].unitOf)]);
   function recall(kept) {
     for (const [name, ...ends] of kept) {
@@ -135,7 +135,7 @@ function makeParallel(view) {
     if (held === null) return;
     const { place } = placeAt(event);
     const ends = [Math.min(held.from, place), Math.max(held.from, place)];
-    // A click, which clears the brush, may move the pointer a little.
+    // A click removes the brush. It may move the pointer a little.
     if (ends[1] - ends[0] > 0.01) brushes.set(held.axis, ends);
     drawAxes();
   });

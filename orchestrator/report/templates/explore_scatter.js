@@ -19,7 +19,7 @@ function makeScatter(view) {
   function placePoints() {
     const [across, up] = [view.scales[state.x], view.scales[state.y]];
     const [wide, high] = [plate.width - margin.left - margin.right, plate.height - margin.top - margin.bottom];
-    // Points are spread within their choices only if both axes are choices; else a choice is a line of points.
+    // Only if both axes have choices, the points of a pair are spread. Otherwise the points of a choice form a line.
     const areChoices = across.band > 0 && up.band > 0;
     for (let at = 0; at < n; at += 1) {
       const [right, raised] = areChoices ? [jitter(at) * 0.7 * across.band, jitter(at + 7919) * 0.7 * up.band] : [0, 0];
@@ -168,7 +168,7 @@ function binText(axis, scale, bin) {
   return `${shown(end(bin))} to ${shown(end(bin + 1))}`;
 }
 
-// Returns by place the cells with trials inside the brushes: the colour's place in the palette, the share, and a text.
+// Returns the cells that have trials inside the brushes: colour (place in the palette), share, and text of each.
 function binTrials(view) {
   const { sweep, state } = view;
   const axes = [sweep.axes[state.x], sweep.axes[state.y]];

@@ -34,7 +34,7 @@ function renew() {
   location.reload();
 }
 
-// Renews the page only while the reader neither drags, types nor selects anything and the page is visible.
+// Renews the page only if it is visible and the reader is not dragging, typing or selecting anything.
 function renewIfFree() {
   const isFree = !(reader.isPaused || reader.isHolding || reader.isEditing || document.hidden) && getSelection().isCollapsed;
   if (reader.isDue && isFree) renew();

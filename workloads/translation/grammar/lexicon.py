@@ -177,8 +177,8 @@ def _class(
     n_lexemes: int, common: tuple[Lexeme, ...], source_endings: tuple[str, ...], *target_endings: tuple[str, ...]
 ) -> tuple[Lexeme, ...]:
     """Returns a class's hand-written lexemes, then generated ones of alternating gender, every third with a synonym."""
-    # A target form has one ending for each gender. An ending is a consonant that no other class of words has, and an
-    # inflection.
+    # `source_endings` has an ending for each form of a source word. `target_endings` has, for each gender, one for each
+    # form of a target word. An ending is a consonant that no other class of words has, then the inflection.
     source_stems, target_stems = stems("".join(source_endings)), stems("".join(target_endings[0]))
     generated = []
     for i in range(len(common), n_lexemes):
