@@ -1,4 +1,5 @@
-"""Multi-head attention for one training: masks, factors of the logits, interventions on heads, the layer, and a block.
+"""Multi-head attention for one training: masks, factors of the logits, interventions on heads, the attention layer, and
+a transformer block.
 
 The layer also returns its attention weights, which the scores of heads need.
 
@@ -24,7 +25,7 @@ ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """An attention mask: the keys that the queries of an attention layer may see.
+    """An attention mask: which keys the queries of an attention layer may see.
 
     Attributes:
         bias_BQK: The bias to add to the logits: 0, or -infinity where a key is not seen. Every query sees some key.
@@ -51,7 +52,7 @@ class Sight:
         """Makes the causal mask: a token sees itself and all tokens before it.
 
         Args:
-            like: Tokens (n_sequences, n_tokens, d_model), which give T, dtype and device.
+            like: Tokens (n_sequences, n_tokens, d_model), which give the number of tokens, dtype and device.
         """
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
@@ -65,7 +66,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class LogitScale:
-    """A factor of attention logits: `scale`, times log n if `has_log_n`. Both are () tensors."""
+    """A factor of attention logits: `scale`, or `scale` times log n for n keys if `has_log_n`. Both are () tensors."""
 
     scale: Tensor
     has_log_n: Tensor
@@ -76,7 +77,8 @@ class LogitScale:
 
 
 def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """Builds the factor of the logits for a name in `ATTENTION_SCALES`; d is the number of channels of a head's key.
+    """Builds the factor of attention logits that a name in `ATTENTION_SCALES` stands for. Here d is the number of
+    channels of a head's keys.
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.
@@ -89,12 +91,13 @@ def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
 
 
 class HoldableHeads(nn.Module):
-    """An attention layer whose heads can be clamped (to a fixed attention pattern) and scaled (in their logits).
+    """An attention layer whose heads can be clamped (their attention is replaced by a fixed pattern) and scaled (their
+    logits are multiplied).
 
     A subclass multiplies its queries by `scaled`, and takes its weights from `attended` or `clamped`.
 
     Args:
-        n_heads: H.
+        n_heads: The number of heads.
         patterns: The names among `PATTERNS` that its heads can be clamped to.
 
     Attributes:
@@ -121,7 +124,7 @@ class HoldableHeads(nn.Module):
 
 
 def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_keys: int | None = None) -> Tensor:
-    """Replaces the weights of clamped heads by their patterns; returns the same tensor if no head is clamped.
+    """Replaces the weights of clamped heads by fixed patterns; returns the same tensor if no head is clamped.
 
     Args:
         weight_BHQK: The attention weights that the heads computed.
@@ -160,7 +163,8 @@ def attended(
     clamp_H: Tensor | None = None,
     n_keys: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mixes the values by the weights softmax(Q K^t + bias), which clamped heads replace: see `clamped`.
+    """Mixes the values by the attention weights softmax(Q K^t + bias), where clamped heads have fixed patterns instead:
+    see `clamped`.
 
     Returns:
         The mixed values (n_sequences, n_queries, d_model), the heads side by side; and the weights (n_sequences,
@@ -172,33 +176,34 @@ def attended(
 
 
 def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
-    """Splits the channels by head: returns (B, H, T, X / H)."""
+    """Splits the channels by head: returns (n_sequences, n_heads, n_tokens, channels per head)."""
     heads_BTHX: Tensor = x_BTX.unflatten(-1, (n_heads, -1))
     return heads_BTHX.transpose(1, 2)
 
 
 def side_by_side(x_BHTC: Tensor) -> Tensor:
-    """Joins the channels of all heads: returns (B, T, H C). It undoes `by_head`."""
+    """Joins the channels of all heads: returns (n_sequences, n_tokens, channels of all heads). It undoes `by_head`."""
     return x_BHTC.transpose(1, 2).flatten(2)
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention: softmax(s Q K^t + mask) V per head, heads concatenated, then a linear layer.
+    """Multi-head attention: softmax(s Q K^t + mask) V in each head, with a scale s; then the heads are concatenated and
+    pass through a linear layer.
 
     With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels per head. With `merged`, the
     product of the two matrices is one parameter: Q = x W^t + c has C = D channels per head, and the keys are the tokens
     themselves. Both forms express the same functions if `qk_rank` >= D (a key bias adds the same number to all logits
     of a query, which softmax ignores), but gradient descent takes different paths in them.
 
-    A subclass that replaces `weights` has another law of attention.
+    A subclass can replace `weights` to compute attention weights in another way.
 
     Args:
-        d_model: D.
-        n_heads: H, a divisor of D.
+        d_model: The number D of channels of a token.
+        n_heads: The number H of heads, a divisor of D.
         qk: The form of the logits, one of `QK_FORMS`.
-        qk_rank: C, for `factored`; `None` = D / H.
-        attention_scale: The name of the factor s: see `logit_scale`. Its d is C with `factored`, and D / H with
-            `merged`, so that the default scale does not depend on the form.
+        qk_rank: The channels C of a head's queries and keys, for `factored`; `None` = D / H.
+        attention_scale: The name of the factor s of the logits: see `logit_scale`. The d of that function is C with
+            `factored`, and D / H with `merged`, so that the default scale does not depend on the form.
         linear: Makes the linear layers.
 
     Attributes:
@@ -259,19 +264,19 @@ class Attention(HoldableHeads):
         return self.out(side_by_side(weight_BHQK @ value_BHKE)), weight_BHQK
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
-        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) of heads that are not clamped, from
-        scaled queries.
+        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) that heads have where they are not
+        clamped, from scaled queries.
         """
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """Computes the queries (n_sequences, n_heads, n_queries, n_channels) of tokens, multiplied by the scale and the
-        factors of the logits.
+        """Computes the queries (n_sequences, n_heads, n_queries, n_channels) of tokens, multiplied by the logits' scale
+        and the heads' factors.
         """
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 
     def factor(self, sight: Sight) -> Tensor:
-        """Returns the factor (n_sequences, n_queries, 1) of each query's logits, which `attention_scale` selects."""
+        """Returns the factor (n_sequences, n_queries, 1) of each query's logits, as `attention_scale` defines it."""
         return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
 
     def keys(self, x_BKD: Tensor) -> Tensor:
@@ -286,7 +291,7 @@ class Attention(HoldableHeads):
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Checks the sizes of an attention layer. The arguments are those of `Attention`.
+    """Checks that the sizes of an attention layer fit together. The arguments are those of `Attention`.
 
     Raises:
         SpecError: If `qk` is unknown, D is not a multiple of H, or `qk_rank` is given with `merged`.
@@ -302,29 +307,33 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
 
 
 def qk_parameter(since: str | None = None) -> Any:
-    """Declares the parameter `qk` of a workload. `since` is the version that added it to a released workload."""
+    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product). `since` is the
+    version that added it, if the workload had been released before.
+    """
     doc = "train the matrices of queries and keys (factored), or their product as one parameter (merged)"
     return parameter("factored", doc, choices=QK_FORMS, static=True, since=since)
 
 
 def qk_rank_parameter(since: str | None = None) -> Any:
-    """Declares the parameter `qk_rank` of a workload. `since` is as for `qk_parameter`."""
+    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys). `since` is the version
+    that added it, if the workload had been released before.
+    """
     doc = "factored: width of a head's queries and keys; null = d_model / n_heads"
     return parameter(None, doc, low=1, high=10_000, static=True, since=since)
 
 
 def attention_scale_parameter() -> Any:
-    """Declares the parameter `attention_scale` of a workload."""
+    """Declares a workload's parameter `attention_scale`, the scale of attention logits."""
     doc = "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees"
     return parameter("inv_sqrt_d", doc, choices=ATTENTION_SCALES)
 
 
 class TransformerBlock(nn.Module):
-    """A pre-norm transformer block: x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
+    """A pre-norm transformer block with layer normalizations LN: x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
 
     Args:
         d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
-        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 D.
+        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 d_model.
         layer_norm_eps: The epsilon of both layer normalizations, added to the variance inside the root.
         linear: Makes all linear layers.
 
@@ -360,8 +369,8 @@ class TransformerBlock(nn.Module):
         return self.finished(x_BTD + attended_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """Applies LayerNorm and feed-forward network to the residual stream (n_sequences, n_tokens, d_model) after the
-        attention.
+        """Completes a block: applies LayerNorm and feed-forward network to the residual stream (n_sequences, n_tokens,
+        d_model) behind the attention.
         """
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

@@ -25,13 +25,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 _LONGEST_ONE_HOT = 64
-"""Embeddings of up to this many rows are read by a product with one-hot vectors: the gradient of a lookup is slow."""
+"""Embeddings with up to this many rows are read by a product with one-hot vectors, because the gradient of a lookup is
+slow."""
 _VECTORS = 32
-"""PyTorch applies elementwise functions to vectors of this many numbers, and rounds the remainder in another way."""
+"""PyTorch applies elementwise functions to vectors of this many numbers at a time, and rounds the remainder in another
+way."""
 
 
 class Linear(nn.Linear, DrawnByEngine):
-    """An `nn.Linear` whose parameters are zeros until the engine of the sweep draws their initial values."""
+    """An `nn.Linear` whose weight and bias are zeros until the engine of the sweep draws their initial values."""
 
     def reset_parameters(self) -> None:
         for value in self.parameters():
@@ -44,7 +46,7 @@ class LowRankLinear(Linear):
     Attributes:
         down: The layer with weight A, (rank, in).
         up: The layer with weight B, (out, rank). It starts at 0 by convention, so that the update starts at 0.
-        scale: () the factor of the update; Hu et al. write alpha / R.
+        scale: () the factor of the update; Hu et al. write alpha / rank.
 
     Source: Hu et al. 2021, "LoRA", section 4.1.
     """
@@ -85,8 +87,8 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """Computes sinusoidal position encodings (n_positions, d_model) in float64: sin(p / 10000^(2i/D)) and its cosine,
-    interleaved.
+    """Computes sinusoidal position encodings, float64 (n_positions, d_model): sin(p / 10000^(2i / d_model)) and its
+    cosine for position p, in turns.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -104,9 +106,10 @@ class LayerNorm(nn.Module):
     Epsilon is a buffer, so that trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
 
     Args:
-        d_model: D.
-        layer_norm_eps: Epsilon; `None` if `forward` gets an epsilon that the norms of a model share.
-        eps_inside_root: False to compute (x - mean) / (std + layer_norm_eps) instead, see `outside_layer_norm`.
+        d_model: The size of the last axis.
+        layer_norm_eps: Epsilon; `None` if it is given to `forward`, because all norms of a model share it.
+        eps_inside_root: If false, epsilon is added to the standard deviation, (x - mean) / (std + layer_norm_eps): see
+            `outside_layer_norm`.
     """
 
     layer_norm_eps: Tensor
@@ -128,7 +131,7 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A feed-forward network with one hidden layer: g(x W_1^t + b_1) W_2^t + b_2.
+    """A feed-forward network with one hidden layer and the activation g: g(x W_1^t + b_1) W_2^t + b_2.
 
     Args:
         d_model, d_ffn: The numbers of channels outside and in the hidden layer.

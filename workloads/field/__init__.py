@@ -1,1 +1,1 @@
-"""Training problems from the literature, put together with `attnsweep.problem`. Each file is named for its problem."""
+"""Training problems from the literature, built with `attnsweep.problem`. Each file has the name of its problem."""

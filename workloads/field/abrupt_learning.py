@@ -23,8 +23,8 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention with a fixed factor for each weight: s Q K^t times the factor, or softmax(s Q K^t + ln factor). As in
-    the source, weights without a softmax are not divided by the number of keys."""
+    """Attention in which each weight has a fixed factor: s Q K^t times the factor, or softmax(s Q K^t + ln factor),
+    with a scale s. As in the source, weights without a softmax are not divided by the number of keys."""
 
     factor_TT: Tensor
 
@@ -42,8 +42,8 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns which tokens each answer has to attend to, (length, n_tokens) bool; in a permutation that with
-    its place.
+    """Returns to which tokens each answer must attend, bool (length, n_tokens). For the task `permutation` it is the
+    token that holds the answer's place.
     """
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
@@ -60,8 +60,8 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """Returns T, the number of tokens that the model reads: numbers, separator, and all answers but the last; in a
-    permutation also the places and a second separator."""
+    """Returns the number of tokens that the model reads: numbers, separator, and all answers but the last; for the task
+    `permutation` also the places and a second separator."""
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 
@@ -108,8 +108,8 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (n_sequences, n_tokens), and the next of each, (n_sequences, n_tokens):
-    the last `length` are answers.
+    """Draws the tokens that the model reads, (n_sequences, n_tokens), and as targets the token that follows each, of
+    which the last `length` are the answers.
     """
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
@@ -134,9 +134,9 @@ def sequences(
 def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> float:
     """Returns the mean loss, in nats, of a predictor that knows only how often each token occurs at each position.
 
-    It predicts the first `n_known` answers exactly. A sum of k independent numbers uniform on 1 to m, modulo p = m + 1,
-    is 0 with probability (1 + m (-1/m)^k) / p, and each other value with (1 - (-1/m)^k) / p: all Fourier coefficients
-    of the distribution of one number are -1/m, except that of the constant.
+    The predictor knows the first `n_known` answers exactly. A sum of k independent numbers uniform on 1 to m, modulo p
+    = m + 1, is 0 with probability (1 + m (-1/m)^k) / p, and each other value with (1 - (-1/m)^k) / p: all Fourier
+    coefficients of the distribution of one number are -1/m, except that of the constant.
     """
 
     def entropy_of_sum(k: int) -> float:
@@ -151,7 +151,7 @@ def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> fl
 
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """Returns the fraction of right answers when the model reads the right answers so far (teacher forcing)."""
+    """Returns the fraction of right answers if the model reads the right earlier answers (teacher forcing)."""
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
@@ -160,7 +160,7 @@ def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns how often an answer equals the previous answer when the model reads its own answers."""
+    """Returns how often an answer equals the answer before it, if the model reads its own answers."""
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
@@ -170,20 +170,24 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns the mean cosine similarity between the final states from which two answers of a sequence are predicted.
-    The first answer is left out."""
+    """Returns the mean cosine similarity between the final states of the model from which two answers of a sequence are
+    predicted. The first answer is left out."""
     state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """Returns the fraction of the answers' absolute attention that is on the tokens they need, (layer, head)."""
+    """Returns which fraction of the answers' attention, by absolute value, is on the tokens that they need, (layer,
+    head).
+    """
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
-    """Returns `on_optimal` averaged over layers and heads, the source's measure of attention progress."""
+    """Returns the fraction of attention on the tokens that answers need, averaged over layers and heads: the source's
+    measure of attention progress.
+    """
     return on_optimal(module.attention(inputs), task, length).mean()
 
 

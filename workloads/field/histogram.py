@@ -23,7 +23,9 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2. A is attention, or weights that depend on positions."""
+    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2 for the tokens x. A is attention, or weights that depend on
+    positions alone.
+    """
 
     scale: Tensor
 
@@ -41,7 +43,7 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the mixing weights A of the only layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
+        """Returns the mixing weights of the only layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
@@ -71,7 +73,9 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model. Attention scale and epsilon are buffers, because trainings of one pack may differ in them."""
+    """Returns the counting model. Attention scale and epsilon are buffers, because trainings of one program may differ
+    in them.
+    """
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,
@@ -117,7 +121,9 @@ def sequences(
 
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of the absolute mixing weights that is on tokens with the query's letter, (layer, head)."""
+    """Returns which fraction of the mixing weights, by absolute value, is on tokens with the query's letter, (layer,
+    head).
+    """
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()
     return ((size * is_same_BTT[:, None]).sum(-1) / size.sum(-1)).mean((1, 3))

@@ -1,8 +1,9 @@
 """In-context linear regression with linear attention; the loss is exact over the distribution of the data.
 
 A sequence holds N pairs (x_n, y_n = w^t x_n) and a last x, whose y the model predicts. The x are N(0, Lambda), and each
-sequence has its own w ~ N(0, I). The attention's prediction is b^t M x with b = sum_n y_n x_n / N. Lambda is diagonal
-without loss of generality, because the distribution of the initial parameters is invariant under rotations.
+sequence has its own w ~ N(0, I). The attention's prediction is b^t M x with b = sum_n y_n x_n / N and a matrix M of the
+attention's weights. Lambda is diagonal without loss of generality, because the distribution of the initial parameters
+is invariant under rotations.
 
 Axes of one training: D dimension of x, H head, R rank.
 
@@ -19,14 +20,15 @@ from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
 _MOST_DIRECTIONS = 8
-"""Levels and events are declared for up to this number of eigen-directions."""
+"""Reference losses and events are declared for up to this number of principal directions of the inputs."""
 
 
 class LinearAttentionMatrix(nn.Module):
-    """The matrix M = s sum_h v_h W_h of linear attention, where W_h is one matrix (`merged`) or K_h^t Q_h (`separate`).
+    """The matrix M = s sum_h v_h W_h through which linear attention predicts. Head h has a number v_h and W_h, which is
+    one matrix (`merged`) or K_h^t Q_h (`separate`); s is a scale.
 
-    K_h and Q_h have R rows. Under `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries), the
-    rule of the authors' code.
+    K_h and Q_h have `rank` rows. Under `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries),
+    the rule of the authors' code.
     """
 
     scale: Tensor
@@ -41,7 +43,7 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix M, (dimension, dimension), from which alone the loss is computed."""
+        """Returns the matrix M, (dimension, dimension), which alone determines the loss."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -65,8 +67,8 @@ def model(
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (dimension,) of x along its axes, which sum to 1 and determine the loss; as unused target
-    too.
+    """Returns the variances (dimension,) of the inputs x along their axes. They sum to 1 and determine the loss; they
+    are also returned as a target, which is not used.
     """
     # The random numbers themselves are not used: the draw only gives a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
@@ -76,37 +78,43 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the diagonal (dimension,) of E b b^t = Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis'
-    theorem.
+    """Returns the diagonal (dimension,) of E b b^t, where b is the mean of y x over the context: Lambda^2 + (Lambda^2 +
+    tr(Lambda) Lambda) / N for N pairs with covariance Lambda, by Isserlis' theorem.
     """
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """Returns the loss E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t)."""
+    """Returns the exact loss of the matrix M, E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t
+    E b b^t), for inputs x with covariance Lambda and b the mean of y x over the context.
+    """
     squared = (second_moment(inputs, n_context).unsqueeze(1) * output**2 * inputs).sum()
     return inputs.sum() - 2 * (inputs**2 * output.diagonal()).sum() + squared
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when attention learns each eigen-direction of the inputs, (dimension,)."""
+    """Returns by how much the loss falls when attention learns each principal direction of the inputs, (dimension,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss if the `n_directions` directions of largest variance are learned; NaN if there are no others."""
+    """Returns the loss if the `n_directions` directions of largest variance are learned; NaN if all directions are."""
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss above the optimum as a fraction of its value at M = 0: 1 at the zero, 0 at the optimum."""
+    """Returns how far the loss is above the optimum, as a fraction of this distance for the output 0: 1 at the output
+    0, 0 at the optimum.
+    """
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the learned eigen-directions: those whose entry of M exceeds half of its optimal value."""
+    """Counts the principal directions of the inputs that are learned: those whose entry of M exceeds half of its
+    optimal value.
+    """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()
 

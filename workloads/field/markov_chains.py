@@ -27,7 +27,7 @@ from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
 _SQUARINGS = 8
-"""The transition matrix is squared this often, because 2^8 transitions lead to the stationary distribution."""
+"""How often the transition matrix is squared to find the stationary distribution, which 2^8 transitions reach."""
 
 
 def model(
@@ -81,13 +81,13 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draws states with the probabilities (..., n_states), given uniform numbers (...) in [0, 1): int64 (...)."""
+    """Draws states with the probabilities (..., n_states), given uniform numbers in [0, 1): int64."""
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns the T states after the first one, (n_sequences, n_tokens), given the next state for every state at each
-    step. Steps are composed in pairs, then in fours and so on, which takes log T operations instead of T.
+    """Returns the states after the first one, (n_sequences, n_tokens), given for every step which state follows each
+    state. Steps are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
     """
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
@@ -98,8 +98,8 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities (n_sequences, n_tokens, n_states) of the next token under each strategy, which counts
-    the states so far.
+    """Returns the probabilities (n_sequences, n_tokens, n_states) of the next token under each strategy (`unigram` and
+    `bigram`).
 
     `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
     adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
@@ -121,15 +121,17 @@ def _level(strategy: str, inputs: Tensor, target: Tensor, n_states: int) -> Tens
 
 
 def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> Tensor:
-    """Returns the divergence KL(strategy || model) in nats, averaged over tokens."""
+    """Returns the divergence KL(strategy || model) of the model's predictions from a strategy's, in nats, averaged over
+    tokens.
+    """
     uniform = torch.full_like(output, 1.0 / n_states)
     probability = strategies(inputs, n_states).get(strategy, uniform)
     return (probability * (probability.log() - output.log_softmax(-1))).sum(-1).mean()
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """Returns how far the loss has fallen towards the bigram level, as a fraction: 1 at the bigram level. It is 0 at
-    the unigram level, or at the loss of uniform predictions if that is lower.
+    """Returns how far the loss has fallen towards that of the bigram strategy, as a fraction: 1 at the bigram loss. It
+    is 0 at the unigram loss, or at the loss of uniform predictions if that is lower.
     """
     start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
@@ -140,8 +142,8 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of attention on tokens that follow earlier copies of the query, if there are any, (n_blocks,
-    n_heads).
+    """Returns the fraction of attention on tokens that follow earlier tokens of the query's state, if there are any,
+    (n_blocks, n_heads).
     """
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
@@ -150,7 +152,9 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns the condition that the model predicts more like this strategy than like the others, by `_distance`."""
+    """Returns the condition that the model's predictions are nearer to one strategy's than to those of the others, by
+    `_distance`.
+    """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         others = [evidence.metrics[f"from_{name}"] for name in STAGES if name != strategy]

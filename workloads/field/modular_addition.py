@@ -33,7 +33,9 @@ def model(
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs as tokens `a b =`, (p^2, 3), where `=` is p, and the sums a + b modulo p, (p^2,)."""
+    """Returns all pairs as three tokens `a b =`, (p^2, 3), where `=` is the token p, and their sums a + b modulo p,
+    (p^2,).
+    """
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 
@@ -41,7 +43,7 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns the fraction () of the embedding's power in the `n_key` strongest frequencies, without the mean."""
+    """Returns which fraction of the embedding's power is in its `n_key` strongest frequencies. The mean is left out."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # axes: cosine or sine, frequency, number modulo p

@@ -64,8 +64,8 @@ def sequences(
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (n_sequences, n_tokens), and the answers, (n_sequences, n_tokens): -100 at
-    tokens without an answer.
+    """Draws the tokens that the model reads, and the answers, both (n_sequences, n_tokens). The answer is -100 at
+    tokens without one.
     """
     match task:
         case "majority":
@@ -92,7 +92,8 @@ def _at_the_end(token_BT: Tensor, answer_B: Tensor) -> Tensor:
 
 
 def _brackets(draw: Draw, length: int, n_kinds: int, max_depth: int, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Draws sequences of brackets, and after each the kind of bracket that may close; n_kinds if none is open.
+    """Draws sequences of brackets, and for each token the kind of bracket that may close after it; n_kinds if no
+    bracket is open.
 
     Opening brackets are the tokens 0 to n_kinds - 1, closing brackets n_kinds to 2 n_kinds - 1. Where a bracket may
     either open or close, it opens with probability 1/2.

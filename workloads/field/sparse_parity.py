@@ -21,14 +21,14 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform signs (batch_size, n_bits), and their parity (batch_size,): the product of k of them. They may as
-    well be the first k, because the model treats all positions alike."""
+    """Draws uniform signs (batch_size, n_bits), and their parity (batch_size,): the product of k of them. These are the
+    first k, which is no restriction, because the model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 
 
 def hinge(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the mean hinge loss max(0, 1 - output target), as in Barak et al. and Hu et al."""
+    """Returns the mean hinge loss max(0, 1 - output * target), as in Barak et al. and Hu et al."""
     return (1 - output * target).clamp(min=0).mean()
 
 
@@ -38,7 +38,9 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """Returns the fraction () of the first layer's squared weights on the k signs; at the start about k / n."""
+    """Returns which fraction of the first layer's squared weights is on the k signs that matter; at the start it is
+    about k / n_bits.
+    """
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

@@ -17,12 +17,13 @@ Kind = Literal["softmax", "linear"]
 
 
 class RelativeAttention(Attention):
-    """Attention with the logits s Q (K + R)^t, where R has a learned key for each distance between query and key.
+    """Attention with the logits s Q (K + R)^t, where s is a scale and R has a learned key for each distance between
+    query and key.
 
-    It is for causal attention with as many queries as keys. Source: Shaw, Uszkoreit & Vaswani 2018.
+    The layer is for causal attention with as many queries as keys. Source: Shaw, Uszkoreit & Vaswani 2018.
 
     Attributes:
-        distance: (C, H * channels), the learned keys of the distances C - 1 to 0.
+        distance: (n_context, n_heads * channels), the learned keys of the distances n_context - 1 to 0.
     """
 
     def __init__(self, d_model: int, n_heads: int, n_context: int) -> None:
@@ -39,7 +40,9 @@ class RelativeAttention(Attention):
 
 
 class LinearAttention(Attention):
-    """Attention with weights s Q K^t / n instead of a softmax; n is the number of keys that a query may attend to."""
+    """Attention with the weights s Q K^t / n instead of a softmax, where s is a scale and n the number of keys that a
+    query may attend to.
+    """
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
         is_seen_BQK = (sight.bias_BQK == 0).to(query_BHQC.dtype)
@@ -48,11 +51,11 @@ class LinearAttention(Attention):
 
 
 class Block(nn.Module):
-    """A block x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
+    """A transformer block x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
 
     Args:
         attention: The attention layer.
-        d_model: D.
+        d_model: The width of the model.
         d_ffn: Width of the feed-forward part; 0 for none.
         layer_norm_eps: Added to the variance, inside the root; `None` for no LayerNorm.
         activation: The activation of the feed-forward part.
@@ -75,7 +78,9 @@ class Block(nn.Module):
         return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
-        """Returns the output at the last token alone, (n_sequences, 1, d_model), which saves computing the others."""
+        """Returns the output at the last token alone, (n_sequences, 1, d_model), without computing it at the other
+        tokens.
+        """
         read_BTD = self.attention_norm(x_BTD)
         keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
         last_sight = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
@@ -93,13 +98,13 @@ class Transformer(nn.Module):
     """A transformer that reads tokens and computes logits at each token.
 
     Args:
-        n_words: V, the size of the vocabulary of the tokens that are read.
-        n_context: C, the largest number of tokens in a sequence.
-        n_answers: The number of logits at each token; `None` = V.
+        n_words: The size of the vocabulary of the tokens that are read.
+        n_context: The largest number of tokens in a sequence.
+        n_answers: The number of logits at each token; `None` = `n_words`.
         d_model, d_ffn, layer_norm_eps, activation: See `Block`.
         n_blocks, n_heads: The number of blocks, and of attention heads in each.
         attention: `softmax` or `linear`.
-        attention_scale: The factor of the logits, in units of 1 / sqrt(D / H).
+        attention_scale: The factor of the logits, in units of 1 / sqrt(d_model / n_heads).
         positions: `learned`, `relative` (in every block, for causal softmax attention), or `none`.
         is_causal: Whether a token sees no later tokens.
 
@@ -162,8 +167,8 @@ class Transformer(nn.Module):
         return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits at the last token alone, (n_sequences, n_words), for which the last block computes no
-        other token.
+        """Returns the logits at the last token alone, (n_sequences, n_words). The last block computes no other
+        token.
         """
         x_BTD, sight = self._read(token_BT)
         *blocks, last = (block for block in self.blocks if isinstance(block, Block))
@@ -179,7 +184,7 @@ class Transformer(nn.Module):
         return x_BTD, Sight.causal(x_BTD) if self._is_causal else Sight.everything(x_BTD)
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the attention weights of all N blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
+        """Returns the attention weights of all blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
         return torch.stack(self.trace(token_BT)[1])
 
 

@@ -21,13 +21,13 @@ from attnsweep.workloads.problem.functions import Call
 class Draw:
     """Draws the random numbers of one training at one step. Successive calls of a method draw different numbers.
 
-    The n-th call draws the same numbers whenever seed, use and step are the same.
+    With equal seed, use and step, the n-th call always draws the same numbers.
 
     Args:
         seed: () int64, the key of the numbers.
         use: The use of the numbers: `train`, `eval` or `fixed`.
         step: The optimizer step.
-        own_seed: () int64, the training's own seed, which is the key of `fixed`; default `seed`.
+        own_seed: () int64, the training's own seed, which is the key of the method `fixed`; default `seed`.
     """
 
     def __init__(self, seed: Tensor, use: str, step: int, own_seed: Tensor | None = None) -> None:
@@ -37,7 +37,9 @@ class Draw:
 
     @property
     def fixed(self) -> Self:
-        """A `Draw` of the same numbers at all steps of training and evaluation, for what belongs to the task."""
+        """Returns a `Draw` that gives the same numbers at all steps of training and evaluation, for what belongs to the
+        task.
+        """
         return type(self)(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
@@ -65,15 +67,15 @@ Data: TypeAlias = tuple[tuple[Tensor, ...], Tensor]
 """Inputs and target, with the examples along the first axis of all tensors."""
 
 TABLE = "table_"
-"""The prefix of the buffers that hold a table's columns. Their rows are in the order of the training's split: training
-rows come first. Columns are buffers because a compiled loss can read only parameters, buffers and the batch."""
+"""The prefix of the buffers that hold a table's columns, with the rows of the training part first. Columns are buffers
+because a compiled loss can read only parameters, buffers and the batch."""
 
 
 def checked(data: Any) -> Data:
-    """Checks what the user's data function returned, and makes the inputs a tuple.
+    """Checks the result of the user's data function, and makes the inputs a tuple.
 
     Raises:
-        SpecError: If it is not a pair (inputs, target) of tensors.
+        SpecError: If the result is not a pair (inputs, target) of tensors.
     """
     if not isinstance(data, tuple) or len(data) != 2 or not isinstance(data[1], Tensor):
         raise SpecError(
@@ -99,7 +101,7 @@ def columns_in(module: nn.Module) -> list[Tensor]:
 
 
 def rows_in(module: Any, which: str) -> Data:
-    """Returns the training rows or the held-out rows of a module's table; all rows if none are held out."""
+    """Returns the training rows or the held-out rows of the table in a module; all rows if none are held out."""
     *inputs, target = columns_in(module)
     n_rows = n_trained_on(module.of_problem.train_fraction, len(target))
     rows = slice(n_rows)
@@ -115,7 +117,7 @@ def n_trained_on(train_fraction: float, n_rows: int) -> int:
 
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
-    """Calls the user's function that makes a table twice, and checks that both tables are equal.
+    """Calls twice the user's function that makes a table, and checks that both tables are equal.
 
     Raises:
         SpecError: If the two tables differ, or inputs and target differ in their number of rows.
@@ -140,7 +142,9 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
 
 
 def _seeded(data: Call, values: Mapping[str, Value]) -> Any:
-    """Calls the function with seeded global random generators, and restores the generators' states afterwards."""
+    """Calls the user's function with seeded global random generators, and restores the generators' states
+    afterwards.
+    """
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):

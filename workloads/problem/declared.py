@@ -170,7 +170,9 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """Returns the condition of a subject, such as `the event begun`, if it is a valid text or a function."""
+    """Returns a condition of an outcome or event, named by `subject`, after checking that it is a valid text or a
+    function.
+    """
     if isinstance(when, str):
         terms_of(when)
         return when

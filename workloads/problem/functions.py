@@ -1,4 +1,6 @@
-"""The user's functions of a problem: their arguments, which become parameters, and the losses known by name."""
+"""The user's functions of a problem, whose arguments become parameters of trainings, and the losses that have a
+name.
+"""
 
 import dataclasses
 import inspect
@@ -23,7 +25,7 @@ _COMMON = TrainingParameters.declared()
 
 @dataclass(frozen=True)
 class Call:
-    """Calls a user's function with those values of a dictionary that the function's arguments name.
+    """Calls a user's function with those values of a dictionary that have the names of its arguments.
 
     Attributes:
         function: The function.
@@ -123,10 +125,11 @@ def parameters_class(
 
 
 def _is_common(role: str, name: str) -> bool:
-    """Returns whether an argument is a parameter that all workloads have.
+    """Returns whether a function's argument is a parameter that all workloads have.
 
     Raises:
-        SpecError: If it is an argument of the model and not static, since a module must not depend on it.
+        SpecError: If it is an argument of the model and not static: trainings of one program may differ in it, but
+            share a module.
     """
     if name not in _COMMON:
         return False
@@ -141,7 +144,9 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Returns type and field of one argument. Integers, strings and booleans are static, as they may change shapes."""
+    """Returns type and field of the parameter that an argument becomes. Integers, strings and booleans are static, as
+    they may change shapes.
+    """
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
@@ -171,7 +176,9 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Replaces the default of a parameter that all workloads have. It then always counts in a training's identity."""
+    """Gives a parameter that all workloads have another default. The parameter then always counts in a training's
+    identity.
+    """
     known = _COMMON.get(name)
     if known is None:
         common = ", ".join(_COMMON)
@@ -196,13 +203,14 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of one training, with the metrics and reference levels that go with it.
+    """A loss of one training, with the metrics and the simple predictors' losses that go with it.
 
     Attributes:
         of: Computes the loss, a scalar.
         metrics: Computes further scalars to measure, by name.
-        levels: Computes the losses of predictors that ignore the inputs, by name; the output 0 is not among them.
-        level_names: The names of these levels.
+        levels: Computes the losses of simple predictors, which ignore the inputs, by name; the output 0 is not among
+            them.
+        level_names: The names of these predictors.
         call: The user's function if the loss is not one of `LOSSES`.
     """
 
@@ -218,7 +226,8 @@ class Loss:
 
 
 def output_of(returned: Any) -> Tensor:
-    """Extracts the output tensor from a forward pass's result: the tensor, its `logits`, or the first of several.
+    """Extracts the output tensor from what a forward pass returns: the tensor itself, its `logits`, or the first of
+    several.
 
     Raises:
         SpecError: If there is no such tensor.
@@ -239,7 +248,7 @@ def read_loss(loss: object) -> Loss:
     """Returns the loss with this name among `LOSSES`, or wraps a user's loss function.
 
     Raises:
-        SpecError: If it is an unknown name, or neither a name nor a function.
+        SpecError: If `loss` is an unknown name, or neither a name nor a function.
     """
     if isinstance(loss, str):
         if loss not in LOSSES:

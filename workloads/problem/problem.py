@@ -1,4 +1,4 @@
-"""The base class of workloads made by `attnsweep.problem`. Subclass it for what functions cannot express."""
+"""The base class of workloads made by `attnsweep.problem`. Subclass it for what the user's functions cannot express."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from attnsweep.workloads.problem.functions import Call, Loss, output_of
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _PARAMETER = "parameter/"
-"""The prefix, in a batch, of the names of parameters that may differ between lanes."""
+"""The prefix, in a batch, of the names of parameters that may differ between trainings of one program."""
 
 
 class Problem(Workload[Any]):
@@ -58,7 +58,9 @@ class Problem(Workload[Any]):
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Draws the initial parameters, and for a table a random order of rows, of which the first are for training."""
+        """Draws the initial parameters. For a table it also draws a random order of rows, of which the first are for
+        training.
+        """
         state = super().initial(module, lanes)
         if self._has_table:
             columns = columns_in(module)
@@ -67,7 +69,7 @@ class Problem(Workload[Any]):
         return state
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        """Draws the data of a step, or for a table the indices of training rows."""
+        """Draws the data of a step. For a table it draws the indices of training rows."""
         batch = self._lane_parameters(lanes)
         if not self._has_table:
             return batch | self._drawn(lanes, "train", step)
@@ -94,7 +96,9 @@ class Problem(Workload[Any]):
         return self.training_loss.of(self._answered(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics on held-out data, and for a table also on training rows (names with the prefix `train_`)."""
+        """Computes metrics on held-out data. For a table it also computes them on training rows (names with the prefix
+        `train_`).
+        """
         held_out = self._answered(module, batch)
         metrics = self.training_loss.metrics(held_out)
         if self._has_table and metrics:
@@ -163,13 +167,15 @@ class Problem(Workload[Any]):
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """Returns by name all values that the user's functions may have as arguments, on the given data."""
+        """Returns by name all values that the user's functions may take as arguments, computed on the given data."""
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """Returns the same values as `_values`, on held-out data, with outputs that were computed before."""
+        """Returns by name all values that the user's functions may take as arguments, on held-out data whose outputs
+        were computed before.
+        """
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data
 
@@ -201,13 +207,13 @@ class Problem(Workload[Any]):
 
 
 def _static(parameters: Any) -> dict[str, Any]:
-    """Returns the values of the static parameters by name, which all trainings of a pack share."""
+    """Returns by name the values of the static parameters, which all trainings of one program share."""
     return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """Returns the values (n_trainings,) by name of the functions' parameters that may differ between trainings of a
-    pack.
+    """Returns by name the values (n_trainings,) of those parameters of the user's functions that may differ between
+    trainings of one program.
     """
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}

@@ -34,12 +34,13 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import masks
 
 _HELD_OUT_LEAST = 500
-"""The number of sentences that the grammar generates for each held-out part, unless the parameters need more."""
+"""The number of sentences that the grammar generates for the validation part and for the test part, unless the
+parameters need more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StudiedCorpus:
-    """A corpus, and the statistics of the pairs that one training is trained on.
+    """A corpus, and statistics of the sentence pairs on which one training is trained.
 
     Attributes:
         corpus: All pairs.
@@ -47,7 +48,8 @@ class StudiedCorpus:
         is_short: (n_pairs,) whether each source is no longer than the median of the training part.
         source_rarity, target_rarity: (n_words,) the frequency ranks of words in the training part, 0 the most frequent;
             -1 for PAD, SOS and EOS; unknown words are the rarest.
-        laws: The unigram and bigram distributions of the target text on which a training is trained.
+        laws: The distributions of words, and of words given the word before, in the target text on which a training is
+            trained.
     """
 
     corpus: Corpus
@@ -58,7 +60,9 @@ class StudiedCorpus:
     laws: CountedLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        """Returns the indices of the first `most` pairs of a part, or of all pairs if the part has fewer."""
+        """Returns the indices of the first `most` pairs of a part of the corpus, or of all its pairs if there are
+        fewer.
+        """
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 
@@ -159,33 +163,37 @@ class Passes:
         self.steps = int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """Returns a step's bucket, and how many earlier steps of the same pass used this bucket."""
+        """Returns the bucket of a step's sentence pairs, and how many earlier steps of the same pass used this
+        bucket.
+        """
         sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
-        """Returns the buckets of the steps of pass number `turn`, (steps,), in this pass's random order."""
+        """Returns the buckets of the steps of pass number `turn`, (steps,), in the random order of this pass."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Caches `Passes.sequence` for the steps of one pass, because drawing it takes 150 operations."""
+    """Caches `Passes.sequence` of the current pass, because drawing it takes 150 operations."""
     return passes.sequence(turn)
 
 
 TranslationLanes = Lanes[TranslationParameters]
 
 _STEPS_AT_ONCE = 64
-"""The number of steps whose batches are made together. With dropout it is 1, because masks are much larger than
+"""The number of steps whose batches are made together. With dropout it is 1, because dropout masks are much larger than
 words."""
 _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns the batches of the first steps of `steps`, at most 64, with dropout masks. Lanes differ in order."""
+    """Returns training batches with dropout masks for the next steps: for the first 64 of `steps`, or for all if there
+    are fewer. Trainings differ in the order of sentence pairs.
+    """
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
@@ -208,10 +216,10 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
     """Returns held-out pairs in buckets by length, as tensors named `<bucket>/<name>`.
 
     Besides the words, each bucket has `is_judged` (n_sentences,), whether `eval_loss` counts the pair; `is_short`
-    (n_sentences,); and -log p of each target token under the unigram and the bigram distribution, `unigram_nats` and
-    `bigram_nats` (n_sentences, n_target_tokens). With the grammar it also has -log p of each token given the source,
-    `grammar_nats` (n_sentences, n_target_tokens), and of each target sentence without the source, `sentence_nats`
-    (n_sentences,).
+    (n_sentences,), whether its source is short; and -log p of each target token under the unigram and the bigram
+    distribution, `unigram_nats` and `bigram_nats` (n_sentences, n_target_tokens). With the grammar it also has -log p
+    of each token given the source, `grammar_nats` (n_sentences, n_target_tokens), and of each target sentence without
+    the source, `sentence_nats` (n_sentences,).
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
@@ -278,7 +286,9 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
-    """Returns the order in which each lane takes each bucket's pairs in its present pass, (n_trainings, n_pairs)."""
+    """Returns the order in which each training takes the pairs of each bucket in its present pass, (n_trainings,
+    n_pairs).
+    """
     pairs = [torch.as_tensor(bucket.pairs, device=drawn_LN.device) for bucket in passes.buckets]
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]

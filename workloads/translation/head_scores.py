@@ -1,7 +1,7 @@
 """Scores and labels the attention heads of translators on held-out sentences. Formulas and sources: docs/roles.md.
 
-The alignment scores say how often cross-attention finds the source word that the next target word translates, which the
-grammar knows. No role is given by them: roles are positional, syntactic and rare-token.
+The alignment scores say how often cross-attention finds the source word that the next target word translates; the
+grammar knows that word. No role depends on these scores: the roles are positional, syntactic and rare-token.
 
 Axes: L lane, H head, B sentence, S source token, T target token, Q query, K key, ... any number of axes of heads.
 """
@@ -45,7 +45,7 @@ ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The word alignment of B sentences with their translations.
+    """The word alignment of a batch of sentences with their translations.
 
     Attributes:
         place_BQ: The position of the source word that the next target word of each query translates; -1 if there is
@@ -58,12 +58,12 @@ class Alignment:
 
 
 class AlignmentCounts(NamedTuple):
-    """Counts over those queries whose next word is the translation of a valid key.
+    """Counts of how often heads find the aligned word, over those queries whose next word has one.
 
     Attributes:
         hits: (...) the number of queries whose strongest key is the translated word.
         by_offset: The number of queries at whose position plus the fixed offset the translated word is.
-        n_queries: The number of these queries.
+        n_queries: The number of queries whose next word has an aligned word.
     """
 
     hits: NDArray[np.float64]
@@ -85,8 +85,8 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns the fractions of queries, over all batches, whose aligned word is the strongest key (`alignment`) or is
-    found by a fixed offset (`alignment_baseline`)."""
+    """Returns two fractions of queries, over all batches: those whose strongest key is the aligned word (`alignment`),
+    and those whose aligned word a fixed offset finds (`alignment_baseline`)."""
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
     return {
@@ -121,7 +121,9 @@ class LookedAt:
 
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """Returns the sentences of a training's corpus on which heads are scored, in buckets. Cached in this process."""
+    """Returns the sentences of a training's corpus on which attention heads are scored, in buckets. Cached in this
+    process.
+    """
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
 
@@ -201,7 +203,9 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Selects the dependency arcs of some pairs, numbers these pairs from 0, and adds `shift` to all positions."""
+    """Selects the dependency arcs of some sentence pairs, numbers these pairs from 0, and adds `shift` to all
+    positions.
+    """
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
     chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]
@@ -213,16 +217,16 @@ def _arcs(
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
 _LANES_AT_ONCE, _ON_A_CPU = 256, 16
-"""The number of lanes scored together, on a GPU and on a CPU, which bounds the memory of attention weights. A GPU takes
-as long for 16 lanes as for 256."""
+"""The number of trainings scored together, on a GPU and on a CPU, which bounds the memory of attention weights. A GPU
+takes as long for 16 trainings as for 256."""
 _STRUCTURE_STRIDE = 4
-"""Distances to structures use every fourth sentence of each length in each bucket. They are means with far less spread
-than shares of hits, and on all sentences they would cost as much as all role scores together."""
+"""Distances from structured matrices use every fourth sentence of each length in each bucket. The distances are means
+with far less spread than shares of hits, and on all sentences they would cost as much as all role scores together."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels the heads of L trainings, (n_trainings, 3, n_heads), in the layers encoder self, decoder self,
-    cross.
+    """Scores and labels the heads of trained translators, (n_trainings, 3, n_heads), in the layers encoder self,
+    decoder self, cross.
 
     `template` is a model of the pack's shape; `state` has parameters and buffers, (n_trainings, ...) by name.
     """
@@ -250,9 +254,7 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates the counts and distances of one layer's heads (n_trainings, n_heads), bucket by bucket of
-    sentences.
-    """
+    """Accumulates the counts and distances of one layer's heads, (n_trainings, n_heads), over buckets of sentences."""
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer

@@ -1,4 +1,4 @@
-"""Exact identities of the gradients of a translator.
+"""Equations that the gradients of a translator fulfil exactly.
 
 LayerNorms come before each sublayer and at the ends of encoder and decoder, so they remove the mean of all that is
 added to a residual stream before it is read. Axes: see `translator`.

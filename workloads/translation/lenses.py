@@ -1,4 +1,5 @@
-"""Lenses of a translator: attention maps on a test sentence, and gradients in words, grouped by the previous word.
+"""Lenses of a translator: attention maps on a test sentence, and gradients as words (the matrix products whose sum is a
+gradient), grouped by the previous word.
 
 Axes: T token.
 """
@@ -18,7 +19,9 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention maps on a test sentence and its true translation, by default one of median length."""
+    """Returns the attention maps on a test sentence and its true translation. The default sentence is one of median
+    length.
+    """
     del workload
     studied = studied_corpus(lanes.shared)
     corpus = studied.corpus

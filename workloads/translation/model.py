@@ -1,6 +1,6 @@
 """The trained module (translator, attention masks, label smoothing), its Xavier initialization, and greedy translation.
 
-The masks hide padding, later words in the decoder, and what the structure of a training excludes.
+The masks hide padding, later words in the decoder, and what a training's restriction of attention excludes.
 
 Axes: L lane, B sentence, S source token, T target token, V word, H head, Q query token, K key token.
 """
@@ -27,9 +27,10 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 
 class Structure(nn.Module):
-    """Restricts self-attention of query i to keys j in a band, |i - j| <= window, or among num_pos columns.
+    """Restricts self-attention: query i sees only keys j in a band, |i - j| <= window, and those in num_pos columns.
 
-    Window and columns are buffers, so that lanes of a pack may differ in them. Cross-attention sees all of the source.
+    Window and columns are buffers, so that trainings of one program may differ in them. Cross-attention sees all of the
+    source.
     Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w, num-pos), as masks.
 
     Attributes:
@@ -78,8 +79,8 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """Returns (n_sentences, n_positions, n_keys): 1 where token m is rarer than token k, or equally rare and earlier in
-    the sentence.
+    """Returns for each pair of tokens whether the first is rarer, or equally rare and earlier in the sentence: 1 or 0,
+    (n_sentences, n_keys, n_keys).
     """
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
@@ -107,7 +108,7 @@ def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
 
 
 class TranslationModel(nn.Module):
-    """The translator of one training, with the structure that restricts what its attention sees.
+    """The translator of one training, with the restriction of what its attention sees.
 
     Attributes:
         label_smoothing: () the share of the target that is spread over all words; it changes the loss, not the logits.
@@ -148,7 +149,7 @@ class TranslationModel(nn.Module):
 
 
 def xaviers_law(streams: Streams) -> StartingLaw:
-    """Makes an initializer that draws matrices, embeddings included, uniformly from +-sqrt(6 / (rows + columns)).
+    """Makes an initializer that draws all matrices, also embeddings, uniformly from +-sqrt(6 / (rows + columns)).
 
     The distribution is that of `torch.nn.init.xavier_uniform_`.
 
@@ -166,8 +167,8 @@ def xaviers_law(streams: Streams) -> StartingLaw:
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """Translates each source with each training, greedily word by word: (n_trainings, n_sentences, n_target_tokens)
-    int64, with PAD from EOS on.
+    """Translates sentences with each training, greedily word by word: int64 (n_trainings, n_sentences,
+    n_target_tokens), with PAD after EOS.
 
     Args:
         template: The module of ONE training, which maps a batch to logits (n_sentences, n_target_tokens, n_words).
@@ -193,7 +194,8 @@ _LANES_AT_ONCE = 16
 
 
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences with each training: the sets of all, short and long sentences, with references.
+    """Translates the test sentences (three sets: all, short, long) with each training, and returns the translations
+    with references.
 
     `template` is a model of the pack's shape; `state` has parameters and buffers, (n_trainings, ...) by name.
     """

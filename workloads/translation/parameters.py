@@ -1,4 +1,4 @@
-"""The parameters of a translator's training, and which of them go together."""
+"""The parameters of a translator's training, and which combinations of values are allowed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -164,7 +164,9 @@ class TranslationParameters(TrainingParameters):
         self._check_epsilon()
 
     def _follow_corpus(self) -> None:
-        """Fills in the parameters that the corpus determines, so that the stored values are those used in training."""
+        """Fills in the parameters whose values follow from the corpus, so that the stored values are those used in
+        training.
+        """
         if self.is_of_grammar:
             object.__setattr__(self, "n_sentences", self.n_sentences or _SENTENCES_OF_GRAMMAR)
             return

@@ -37,12 +37,13 @@ SITES = {
 """The places where dropout is applied, and for each the words of the batch that have a row there."""
 
 _VALUES = 2**16
-"""The number of values of a random integer: the dropout share is rounded to a multiple of 1 / 65,536."""
+"""The number of values of a random integer that decides what dropout drops: the dropout share is rounded to a multiple
+of 1 / 65,536."""
 
 
 def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """Draws the masks `keep_<site>` (n_trainings, n_sentences, n_target_tokens, d_model) of all dropout sites: 0, or a
-    factor that keeps the mean unchanged.
+    """Draws the dropout masks of all places where dropout is applied, as `keep_<site>` (n_trainings, n_sentences,
+    n_tokens, d_model): 0, or a factor that keeps the mean unchanged.
 
     Without dropout there are no masks.
 
@@ -63,14 +64,14 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the dropout masks in a batch of one training, (n_sentences, n_target_tokens, d_model) by site. Evaluation
+    """Returns the dropout masks in a batch of one training, (n_sentences, n_tokens, d_model), by place. Evaluation
     batches have none.
     """
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """Multiplies the rows (n_rows, d_model) at a dropout site by the site's mask, if there is one."""
+    """Multiplies the rows (n_rows, d_model) at a place of dropout by the place's mask, if there is one."""
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
 
 
@@ -81,23 +82,25 @@ NO_MASKS: Masks = MappingProxyType({})
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
 CROSS_PATTERNS = tuple(name for name in PATTERNS if name not in BY_POSITION)
-"""The patterns that heads of cross-attention can be clamped to: its queries and keys are tokens of two sentences."""
+"""The patterns to which heads of cross-attention can be fixed: those that make sense for queries and keys of two
+different sentences."""
 
 _VECTOR = 16
-"""Keys are padded to a multiple of this: a softmax over ten keys, computed one by one, takes several times as long as
-one over sixteen keys in a vector."""
+"""Keys are padded to a multiple of this number, because a softmax over ten keys, computed one by one, takes several
+times as long as one over sixteen keys in a vector."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator and the convention of its LayerNorm, which all lanes of a pack share.
+    """The sizes of a translator and the convention of its LayerNorm, which are the same for all trainings of one
+    program.
 
     Attributes:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
         longest: The largest number of tokens in a sentence.
         eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
         qk: A name among `QK_FORMS`: see `attnsweep.Attention`.
-        qk_rank: C, for `factored`; `None` = D / H.
+        qk_rank: The channels of a head's queries and keys, for `factored`; `None` = d_model / n_heads.
     """
 
     n_source_words: int
@@ -112,25 +115,31 @@ class TranslatorShape:
 
     @property
     def value_width(self) -> int:
-        """The channels of a head's values, D / H. With `merged` this is the d of `attention_scale`."""
+        """The channels of a head's values, d_model / n_heads. With `merged` keys and queries, `attention_scale` depends
+        on this number.
+        """
         return self.d_model // self.n_heads
 
     @property
     def key_width(self) -> int:
-        """The channels C of a head's queries and keys. With `merged` the keys are the tokens themselves."""
+        """The channels of a head's queries and keys. With `merged` keys and queries, the keys are the tokens
+        themselves.
+        """
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 
     @property
     def made_keys(self) -> int:
-        """The channels of the keys that a layer computes for all heads together; 0 with `merged`."""
+        """The channels of the keys that a layer computes for all heads together; 0 with `merged` keys and queries,
+        where the keys are the tokens.
+        """
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
 class Attention(HoldableHeads):
     """Multi-head attention, either self-attention or cross-attention, over the tokens of a batch written as rows.
 
-    Initial values are drawn by parameter name. All forms therefore use the names of the default form, in which queries
-    have D channels.
+    Initial values are drawn by parameter name. All forms therefore use the parameter names of the default form, in
+    which queries have as many channels as the model.
     """
 
     def __init__(self, shape: TranslatorShape, patterns: tuple[str, ...] = PATTERNS) -> None:
@@ -233,8 +242,8 @@ class Translator(nn.Module):
         self.shape = shape
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
-        """Returns the logits (n_sentences, n_target_tokens, n_words) of the word that follows each word of `target_BT`,
-        which starts with SOS.
+        """Returns the logits (n_sentences, n_target_tokens, n_words) of the word that follows each target word. The
+        target words start with SOS.
 
         Args:
             source_BS, target_BT: Indices of words.
@@ -249,8 +258,8 @@ class Translator(nn.Module):
     def attention(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
-        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer in `LAYERS`; takes the
-        arguments of `forward`.
+        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer in `LAYERS`. The
+        arguments are those of `forward`.
         """
         return self._attended(source_BS, target_BT, sights, masks)[1]
 

@@ -1,4 +1,4 @@
-"""The workload of translators that learn from sentence pairs: losses, reference levels, outcomes.
+"""The workload of translators that learn from sentence pairs: losses, simple predictors to compare with, outcomes.
 
 Axes: L lane, B sentence, T target token, V word.
 """
@@ -28,15 +28,15 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS
 
 SOLVED_SHARE = 0.05
-"""A training is solved if its loss is above the achievable loss by less than this share of the information in the
+"""A training is solved if its loss exceeds the achievable loss by less than this share of the information in the
 source.
 
 The achievable loss is that of the grammar's distribution of the target given the source. The information in the source
 is the difference to the loss of the distribution of the target alone. The share is our choice.
 """
 IGNORES_SOURCE = 0.01
-"""The output counts as independent of the source if replacing the source by another sentence's changes the loss by less
-than this, in nats per token. The value is our choice."""
+"""The output counts as independent of the source if the loss changes by less than this, in nats per token, when the
+source is replaced by another sentence's. The value is our choice."""
 
 
 def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
@@ -44,7 +44,7 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Returns the condition that a training ignores the source and predicts no better than a reference predictor."""
+    """Returns the condition that a training ignores the source and predicts no better than a simple predictor."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
@@ -93,7 +93,9 @@ VERDICTS = VerdictTable(
 
 
 class Translation(Workload[TranslationParameters]):
-    """The workload of one-block encoder-decoders that learn to translate a small grammar, or a user's parallel text."""
+    """The workload of one-block encoder-decoders that learn to translate sentences of a small grammar, or a user's
+    parallel text.
+    """
 
     name = "translation"
     parameters = TranslationParameters
@@ -117,7 +119,9 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Probes every `probe_every` steps, or at 0 and n_steps halved repeatedly: roles emerge early or not at all."""
+        """Returns the steps of probes: every `probe_every` steps, or by default 0, n_steps, half of it, a quarter and
+        so on, because roles emerge early or not at all.
+        """
         if parameters.probe_every is not None:
             return probe_steps(parameters.n_steps, parameters.probe_every)
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
@@ -132,8 +136,8 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket its logits `<bucket>/logit` (n_sentences, n_target_tokens, n_words) and losses of
-        words `<bucket>/nats` (n_sentences, n_target_tokens).
+        """Returns for each bucket of sentences the logits `<bucket>/logit` (n_sentences, n_target_tokens, n_words), and
+        the losses of words `<bucket>/nats` (n_sentences, n_target_tokens).
         """
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
@@ -142,13 +146,16 @@ class Translation(Workload[TranslationParameters]):
         return answers
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats per token, without smoothing, on held-out sentences of trained lengths."""
+        """Returns the cross-entropy in nats per token, without label smoothing, on those held-out sentences that have
+        lengths seen in training.
+        """
         del module
         return mean_over(parts_of(batch), "nats", "is_judged")
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the cross-entropy of words on the short and the long held-out sentences, their accuracy on these and
-        on all, and `source_gain`, by how much another sentence's source raises the loss, in nats per token."""
+        """Returns the cross-entropy of words on the short and on the long held-out sentences; the accuracy on both sets
+        and on all; and `source_gain`, by how much the loss rises, in nats per token, if the source is replaced by
+        another sentence's."""
         parts = []
         for part in parts_of(batch):
             elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
@@ -168,7 +175,8 @@ class Translation(Workload[TranslationParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of reference predictors on the held-out sentences, and the level `solved`.
+        """Returns the losses of simple predictors on the held-out sentences, and the loss below which a training is
+        `solved`.
 
         `uniform`, `unigram` and `bigram` are smoothed like the labels. With the grammar there are also the losses of
         its own distribution of the target given the source, `grammar`, and without the source, `language_model` (not
@@ -233,12 +241,12 @@ def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
 
 
 def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
-    """Returns the mean of a quantity over the target tokens of all buckets.
+    """Returns the mean of a quantity over the target tokens of all buckets of sentences.
 
     Args:
-        parts: Buckets, each with `target` and the value, both (n_sentences, n_target_tokens); the value is 0 at
+        parts: Buckets, each with `target` and the quantity, both (n_sentences, n_target_tokens); the quantity is 0 at
             padding.
-        value: The name of the value.
+        value: The name of the quantity.
         among: The name of a (n_sentences,) bool that selects sentences; if it selects none, the mean is NaN.
     """
     total, count = [], []
@@ -252,5 +260,7 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """Turns a predictor's -log p into -log((1 - e) p + e / V): its loss if it mixes in label smoothing e."""
+    """Turns a predictor's -log p of words into its loss under label smoothing e: -log((1 - e) p + e / V), where V is
+    the number of words.
+    """
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()

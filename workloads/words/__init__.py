@@ -1,4 +1,5 @@
-"""Writes the gradients of a training as sums of readable words, one per place where the loss reads a weight.
+"""Writes the gradients of a training as sums of "words": readable matrix products, one for each place where the loss
+reads a weight.
 
 See docs/why.md.
 """

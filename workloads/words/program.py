@@ -1,4 +1,6 @@
-"""Traces a loss as a program of basic operations, and finds where weights are read and which output the loss judges."""
+"""Traces a loss as a program of basic operations, and finds where the program reads weights and which output of the
+model the loss judges.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ VIEWS = frozenset(
         *(aten.select.int, aten.slice.Tensor, aten.clone.default, aten.view_as.default, aten.lift_fresh_copy.default),
     }
 )
-"""Operations whose result consists of numbers of one input, all or some of them, in another arrangement."""
+"""Operations that only rearrange the numbers of one input, or select some of them."""
 _UP_TO_OUTPUT = VIEWS | {aten.sum.dim_IntList}
 SOFTMAXES = (aten._softmax.default, aten._log_softmax.default)
 
@@ -57,7 +59,9 @@ class Program:
         return output
 
     def dependent(self, values: Mapping[fx.Node, Any]) -> set[fx.Node]:
-        """Returns the nodes through which a gradient flows to any weight, given the values of all nodes."""
+        """Returns the nodes of the graph through which a gradient flows to any weight, given the values of all
+        nodes.
+        """
         dependent = set(self.weights.values())
         for node in self.graph.graph.nodes:
             is_constant = isinstance(value := values.get(node), Tensor) and not value.requires_grad
@@ -66,7 +70,7 @@ class Program:
         return dependent
 
     def run(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """Runs the program, and returns the values of all nodes."""
+        """Runs the program, and returns the values of all nodes of the graph."""
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
@@ -183,7 +187,7 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """Follows a chain of views and sums from a tensor to its last tensor, as long as each has one reader."""
+    """Follows views and sums from a tensor to the last tensor of the chain, as long as each has only one reader."""
     while len(node.users) == 1:
         (after,) = node.users
         if after.target not in _UP_TO_OUTPUT or after is term or values[after].dim() == 0:
@@ -193,7 +197,7 @@ def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> 
 
 
 def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term: fx.Node) -> bool:
-    """Returns whether every path in the graph from a weight to the term passes through `node`."""
+    """Returns whether every path in the graph from a weight to the given term of the loss passes through `node`."""
     reached = {place for _, place in program.places}
     for other in order:
         if other is not node and any(source in reached for source in other.all_input_nodes):
@@ -202,7 +206,7 @@ def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term:
 
 
 def ancestors(node: fx.Node) -> set[fx.Node]:
-    """Returns a node and all nodes on which its value depends."""
+    """Returns a node of the graph and all nodes on which its value depends."""
     ancestors, queue = {node}, [node]
     while queue:
         for source in queue.pop().all_input_nodes:
@@ -213,14 +217,18 @@ def ancestors(node: fx.Node) -> set[fx.Node]:
 
 
 def reader_of(node: fx.Node) -> fx.Node:
-    """Returns the operation that reads a weight at one place, beyond any views of the weight."""
+    """Returns the operation that reads a weight at one place. If a view of the weight is read, it is the operation that
+    reads the view.
+    """
     while node.target in VIEWS and node.users:
         node = next(iter(node.users))
     return node
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Inserts a node between a weight and each of its readers, and returns these nodes. Copies views of the weight."""
+    """Inserts a node between a weight and each operation that reads it, and returns these nodes. Views of the weight
+    are copied first.
+    """
     _copy_views(graph, weight)
     places = []
     for user in list(weight.users):

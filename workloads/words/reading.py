@@ -1,7 +1,8 @@
-"""Writes the words of a program's weights as text: the factors that multiply the cotangent where a weight is read.
+"""Writes as text the words of a program's weights (matrix products whose sum is a gradient): the factors by which the
+gradient at the output is multiplied on its way to a weight.
 
-A product that is read once is written out. A tensor that is read several times gets a letter, and its gradient is
-written G(letter).
+A product that one operation reads is written out. A tensor that several operations read gets a letter, and its gradient
+is written G(letter).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from torch import fx
 from attnsweep.workloads.words.program import VIEWS, Program, ancestors, aten
 
 _LONGEST = 34
-"""The most characters of a text that is written out; a letter replaces longer texts."""
+"""The largest number of characters of an expression that is written out; a letter replaces longer ones."""
 _LETTERS: Mapping[Any, str] = {
     aten._softmax.default: "R",
     aten.relu.default: "M",
@@ -42,7 +43,7 @@ class Reading:
     Args:
         program: The loss.
         values: The values of the program's nodes.
-        outputs: The nodes at which cotangents begin.
+        outputs: The nodes of the model's outputs, where gradients begin.
     """
 
     def __init__(self, program: Program, values: Mapping[fx.Node, Any], outputs: Collection[fx.Node]) -> None:
@@ -55,11 +56,15 @@ class Reading:
         self._counts: dict[str, int] = {}
 
     def is_read(self, place: fx.Node) -> bool:
-        """Returns whether a gradient flows to a place; not if an operation reads only the weight's shape."""
+        """Returns whether a gradient flows to a place where a weight is read; false if the operation there uses only
+        the weight's shape.
+        """
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:
-        """Writes the word (term of the gradient) of the weight read at a place. `C` is the gradient at the output."""
+        """Writes the term of a gradient (word) that belongs to one place where the weight is read. `C` is the gradient
+        at the output.
+        """
         return self._cotangent(place, depth=0)
 
     def definitions(self) -> Sequence[str]:
@@ -80,7 +85,9 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes the gradient with respect to the argument `node` of an operation `user`, whose own is `above`."""
+        """Writes the gradient with respect to the argument `node` of the operation `user`, given the text `above` of
+        the gradient with respect to its result.
+        """
         if user.target in _TURNED and _turns(user):
             return _transposed(above)
         if user.target in VIEWS or user.target.__name__ == "getitem":  # type: ignore[union-attr]
@@ -134,7 +141,7 @@ class Reading:
         return self._named(node)
 
     def _named(self, node: fx.Node) -> str:
-        """Returns the letter for a value, and defines the letter when it is first used."""
+        """Returns the letter for a value, and defines the letter at its first use."""
         if node in self._name_at or node in self._program.names:
             return self._text(node)
         if node.target in VIEWS or _name(node) == "getitem":
@@ -168,7 +175,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _turns(node: fx.Node) -> bool:
-    """Returns whether an operation transposes the last two axes."""
+    """Returns whether an operation transposes the last two axes of its input."""
     if node.target == aten.t.default:
         return True
     if node.target == aten.transpose.int:
@@ -178,7 +185,7 @@ def _turns(node: fx.Node) -> bool:
 
 
 def _transposed(text: str) -> str:
-    """Writes the transpose of a text. The transpose of a product is written by factors: (A B)' = B' A'."""
+    """Writes the transpose of an expression. The transpose of a product is written by factors: (A B)' = B' A'."""
     if text.startswith("-"):
         return f"-{_transposed(text[1:])}"
     factors = _factors(text)
@@ -194,7 +201,7 @@ def _turned_factor(text: str) -> str:
 
 
 def _factors(text: str) -> list[str]:
-    """Splits a text at those spaces that are outside of brackets."""
+    """Splits the text of a product at those spaces that are outside of brackets."""
     factors, depth = [""], 0
     for character in text:
         depth += (character in "([") - (character in ")]")

@@ -1,4 +1,4 @@
-"""Finds the direction in which the loss of a training curves down most: the way out of a saddle point."""
+"""Finds the direction in which the loss of a training curves downwards most: the way out of a saddle point."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -18,7 +18,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 Words = Callable[[nn.Module], GradientWords]
 
 _SHIFT = 1e-4
-"""The size of the shift along the direction, relative to the norm of all weights, by which words are differentiated."""
+"""The size of the step along the direction by which terms of the gradient are differentiated, relative to the norm of
+all weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,8 +29,9 @@ class Saddle:
     Attributes:
         curvature: The second derivative of the loss along this direction, for a step of norm 1.
         is_negative: Whether `curvature` is below 0 by more than its error.
-        weights: The shares of the weights in the direction, by name; they add up to 1.
-        parts: The contributions to `curvature` of the words about a part of the target, by part.
+        weights: How much of the direction belongs to each weight, by name; the shares add up to 1.
+        parts: The contributions to `curvature` by part of the target (such as its mean): those of the gradient's terms
+            that belong to the part.
     """
 
     curvature: float
@@ -38,7 +40,8 @@ class Saddle:
     parts: Mapping[str, float]
 
     def steps(self, learning_rate: float) -> float:
-        """Returns after how many steps of gradient descent a deviation along the direction has grown by a factor e.
+        """Returns after how many steps of gradient descent a deviation along the direction has grown by the factor e
+        (2.72).
 
         The curvature must be negative.
         """
@@ -46,14 +49,15 @@ class Saddle:
 
 
 def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Loss, words: Words) -> Saddle | None:
-    """Computes the direction of smallest curvature by the Lanczos method; `None` if there are no second derivatives.
+    """Computes the direction in which the loss curves downwards most, by the Lanczos method; `None` if there are no
+    second derivatives.
 
     Args:
         training: The training; its seed draws the first direction.
         module: The module with the training's weights and buffers, in float64.
         batch: The data.
         loss: The loss, a function of module and batch.
-        words: Computes the words of the gradients at a module's weights.
+        words: Computes the words (terms) of the gradients at a module's weights.
     """
     state = {name: value.detach().unsqueeze(0) for name, value in module.named_parameters()}
     buffers = {name: value.unsqueeze(0) for name, value in module.named_buffers()}
@@ -77,7 +81,9 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
 
 
 def _parts(module: nn.Module, words: Words, direction: Mapping[str, Tensor]) -> dict[str, float]:
-    """Computes for each part of the target how much its words contribute to the curvature along a direction."""
+    """Computes how much each part of the target (such as its mean) contributes to the loss's curvature along a
+    direction, through the gradient's terms that belong to the part.
+    """
     length = _SHIFT * float(torch.stack([value.detach().norm() for value in module.parameters()]).norm())
     change_by_part: dict[str, float] = {}
     for sign in (1, -1):

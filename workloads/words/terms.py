@@ -1,7 +1,8 @@
-"""The words of a training's gradients, the state that they show (starved, balanced, bound or moving), and its maps.
+"""The words of a training's gradients (the matrix products whose sum is a gradient), the state that they show (starved,
+balanced, bound or moving), and attention maps.
 
-A word is a term of a gradient. It pulls if it contains the target, and brakes if it contains the prediction. A word
-belongs to one part of the target, such as its mean P or the rest I - P. docs/why.md explains the thresholds.
+A word pulls if it contains the target, and brakes if it contains the prediction. A word belongs to one part of the
+target, such as its mean (written P) or the rest (I - P). docs/why.md explains the thresholds.
 
 Axes: Q query, T key, H head.
 """
@@ -24,8 +25,8 @@ class AttentionMap:
         weights_QT: The weights, averaged over the batch.
         evenness: The mean entropy of a query's weights divided by the largest possible entropy: 1 is uniform. `None` if
             the weights do not come from a softmax.
-        entering: The size of the gradient with respect to the logits, pull plus brake, by part of the target; for all
-            heads of the layer together.
+        entering: The size of the gradient with respect to the logits, by part of the target: the terms with the target
+            plus those with the prediction, for all heads of the layer together.
     """
 
     name: str
@@ -37,11 +38,11 @@ class AttentionMap:
 def attention_maps(
     weights: Sequence[Tensor], axes: Sequence[Any], entering: Mapping[tuple[int, str], float]
 ) -> list[AttentionMap]:
-    """Returns the attention weights of all heads, from all attention softmaxes of a traced program.
+    """Returns the attention weights of all heads, given the results of all attention softmaxes of a traced loss.
 
     Args:
         weights: The results of the softmaxes, of any shape.
-        axes: The axes over which the softmaxes normalize: the keys. Of the other axes the last one is the queries, the
+        axes: The axis over which each softmax normalizes: the keys. Of the other axes the last one is the queries, the
             first one the batch, and those between are heads.
         entering: The sizes of the gradients with respect to logits, by number of the softmax and part of the target.
     """
@@ -63,25 +64,29 @@ def attention_maps(
 
 
 def evenness(weights: Tensor) -> Tensor:
-    """Computes how evenly each query attends, (..., n_queries): the entropy of its weights over log(number of keys)."""
+    """Computes how evenly each query attends, (..., n_queries): the entropy of its weights divided by the largest
+    possible one.
+    """
     entropy = -torch.xlogy(weights, weights).sum(-1)
     n_seen = (weights > 0).sum(-1).clamp(min=1)
     return torch.where(n_seen > 1, entropy / n_seen.clamp(min=2).log(), torch.ones_like(entropy)).clamp(max=1.0)
 
 
 Kind = Literal["pull", "brake", "other"]
-"""The kind of a word. `other` is for terms of the loss that judge no output, such as a penalty on weights."""
+"""The kind of a gradient's term: `pull` contains the target, `brake` the prediction. `other` is for terms of the loss
+that judge no output, such as a penalty on weights."""
 
 _STARVED = 0.8
-"""A part is starved if its words are smaller than this, relative to the part's zero level. At a solution both pull and
-brake are 2 or more."""
+"""A part of the target is starved if the gradient's terms about it are smaller than this, relative to the part's loss
+at output 0. At a solution both the terms with the target and those with the prediction are 2 or more."""
 _BALANCED = 0.35
-"""The words of a part balance if the share that is left of their sum (`Balance.left`) is below this."""
+"""The gradient's terms about a part of the target balance if the share that is left of their sum (`Balance.left`) is
+below this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One word of the gradient with respect to a weight: the term from one place where the weight is read.
+    """One term of the gradient with respect to a weight (a word): the one from a single place where the weight is read.
 
     Attributes:
         weight: The weight's name.
@@ -100,16 +105,18 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """How far the growing and the shrinking words of one weight, about one part of the target, cancel.
+    """How far the terms of one weight's gradient that concern one part of the target cancel: those that make the weight
+    grow and those that shrink it.
 
     Attributes:
         weight: The weight's name.
         part: The part of the target.
-        pull, brake: The sizes of the words: their norms times the weight's norm, divided by the part's zero level.
-        left: The norm of the sum of the words divided by the sum of their norms: 0 if they cancel, 1 if there is one
-            word or all are 0.
-        work: The absolute inner products of pull and of brake with the weight, summed and divided by the zero level; at
-            most `size`.
+        pull, brake: The sizes of the terms with the target and of those with the prediction: norm of the term times
+            norm of the weight, divided by the part's loss at output 0.
+        left: The norm of the sum of the terms divided by the sum of their norms: 0 if they cancel, 1 if there is one
+            term or all are 0.
+        work: The absolute inner products of pull and of brake with the weight, summed and divided by the part's loss at
+            output 0; at most `size`.
     """
 
     weight: str
@@ -129,13 +136,14 @@ class GradientWords:
     """All words (terms) of one training's gradients at its present weights.
 
     Attributes:
-        terms: The words. Those of one weight add up to its gradient.
+        terms: The terms. Those of one weight add up to its gradient.
         weights: The weights, by name.
-        zero_levels: The share that a part of the target has in the loss of predicting 0, by part; negligible parts are
+        zero_levels: What each part of the target contributes to the loss of the output 0, by part; negligible parts are
             left out.
         is_opposed: Whether the pulls of two parts oppose each other, so that no step along both leads to the solution.
         legend: The meanings of the letters in the words, in one line.
-        is_product: Whether every word is a product of all weights, so that one small weight starves the others.
+        is_product: Whether every term is a product of all weights, so that one small weight makes the gradients of all
+            others small.
         maps: The attention maps; empty if they are not known.
     """
 
@@ -148,30 +156,35 @@ class GradientWords:
     maps: Sequence[AttentionMap] = ()
 
     def gradient(self, weight: str) -> Tensor:
-        """Returns the gradient with respect to a weight: the sum of its words."""
+        """Returns the gradient with respect to a weight: the sum of its terms."""
         return torch.stack([term.value for term in self.terms if term.weight == weight]).sum(0)
 
     def balances(self) -> list[Balance]:
-        """Computes the balance of each weight and part of the target, in the order of the terms."""
+        """Computes for each weight and part of the target how far the terms of the gradient cancel, in the order of the
+        terms.
+        """
         keys = dict.fromkeys((term.weight, term.part) for term in self.terms if term.part in self.zero_levels)
         return [self._balance(weight, part) for weight, part in keys]
 
     def growth(self) -> float:
-        """Returns minus the inner product of gradient and weights. Above 0, gradient descent makes the weights grow."""
+        """Returns minus the inner product of gradient and weights. If it is above 0, gradient descent makes the weights
+        grow.
+        """
         return -sum(float((self.gradient(name) * value).sum()) for name, value in self.weights.items())
 
     def starved_parts(self) -> list[str]:
-        """Returns the parts of the target whose words are small.
+        """Returns the parts of the target (such as its mean) about which the gradients' terms are small.
 
-        If words are products of all weights, it suffices that the words of one weight are small. Otherwise those of all
+        If terms are products of all weights, it suffices that the terms of one weight are small. Otherwise those of all
         weights must be, measured by `Balance.work`.
         """
         return [part for part in self.zero_levels if self._fed(part) < _STARVED]
 
     def left(self, part: str) -> float:
-        """Returns which fraction of a part's words is left after they cancel; NaN if a weight is not finite.
+        """Returns which fraction of the terms about a part of the target is left after they cancel; NaN if a weight is
+        not finite.
 
-        If words are products of all weights, it is the largest share of a weight; otherwise that of all weights
+        If terms are products of all weights, it is the largest fraction of any weight; otherwise that of all weights
         together.
         """
         balances = self._balances_of(part)
@@ -181,10 +194,10 @@ class GradientWords:
         return sum(balance.left * balance.size for balance in balances) / total if total else 1.0
 
     def state(self) -> str:
-        """Names the state of the training that the words show, without use of the loss's value.
+        """Names the state of the training that the terms of its gradients show. The value of the loss is not used.
 
         One of `starved`, `balanced`, `bound`, `bound with growing norms`, `moving`, a combination such as `balanced in
-        P, starved in I - P`, and `undivided` if pull and brake are not known.
+        P, starved in I - P`, and `undivided` if it is not known which terms contain the target.
         """
         if not self.zero_levels:
             return "undivided"

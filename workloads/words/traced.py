@@ -1,8 +1,9 @@
-"""Computes the words of any loss from its program and autograd's cotangents: one per place where a weight is read.
+"""Computes the words of any loss (the terms of its gradients) from its program and from autograd's gradients at the
+output: one word per place where a weight is read.
 
-A word is the gradient with respect to the weight as it is read at that place. It is split like the cotangent C, the
-gradient of the loss with respect to the output F: C at F = 0 pulls, and the remainder of C brakes. Both are split once
-more into parts: the means of C over groups of similar examples.
+A word is the gradient with respect to the weight as it is read at that place. It is split like C, the gradient of the
+loss with respect to the output F: C at F = 0 is the part that pulls, and the remainder of C the part that brakes. Both
+are split once more into parts: the means of C over groups of similar examples.
 
 Axes: F output, of any shape; its last axis is a class axis if a softmax normalizes it.
 """
@@ -23,9 +24,9 @@ from attnsweep.workloads.words.terms import GradientWords, Kind, Term, attention
 REST = "rest"
 EVERYWHERE = "mean"
 _COUNTS = 0.01
-"""A part counts if it has at least this share of the loss of predicting 0."""
+"""A part of the target is used if it contributes at least this share of the loss of the output 0."""
 Groups = Mapping[str, Tensor]
-"""The groups (int64) of the output's examples, by part."""
+"""The numbers (int64) of the groups to which the output's examples belong, by part of the target."""
 
 _LEGEND = (
     "F is the output and C = dL/dF: C at F = 0 pulls, and the rest of C brakes; G(x) is the gradient with respect to "
@@ -42,7 +43,7 @@ class _Cotangent:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A term of the loss, with the model output that it evaluates and the gradients (cotangents) there."""
+    """A term of the loss, with the model output that it evaluates and the gradients at that output."""
 
     output: fx.Node
     cotangents: Sequence[_Cotangent]
@@ -50,12 +51,12 @@ class _Judged:
 
 
 def traced_words(program: Program, groups: Groups) -> GradientWords:
-    """Computes the words (terms) of a traced loss's gradient. They add up to the gradient.
+    """Computes the words of a traced loss: the terms of its gradients, which add up to the gradients.
 
     Args:
         program: The loss.
-        groups: Groups of examples, by the name of the part that their means make. A part `mean` of all examples comes
-            first in any case.
+        groups: Groups of examples. The means over each group make a part of the target with the group's name. The mean
+            over all examples is always the first part, `mean`.
     """
     leaves = [value.clone() for value in program.values]
     for leaf, _ in zip(leaves, program.weights, strict=False):
@@ -90,7 +91,7 @@ def traced_words(program: Program, groups: Groups) -> GradientWords:
 
 
 def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> GradientWords:
-    """Returns whole gradients as single words, one per weight, for a loss that cannot be traced."""
+    """Returns each weight's whole gradient as a single term, for a loss that cannot be traced."""
     weights = dict(module.named_parameters())
     with without_dropout():
         value = loss(module, batch)
@@ -144,7 +145,7 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes the loss's curvature at output 0, in the direction opposite to the gradient there, `at_zero`."""
+    """Computes the curvature of the loss at output 0, in the direction opposite to the gradient there, `at_zero`."""
     length = float(at_zero.norm())
     if length == 0:
         return 0.0
@@ -153,7 +154,9 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields the name and the groups (E,) of each part of the target. The groups number the E examples' groups."""
+    """Yields the name of each part of the target, and the numbers of the examples' groups, (n_examples,), whose means
+    make the part.
+    """
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
     for name, group in groups.items():
@@ -162,7 +165,9 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits an output gradient into parts that add up to it: group means, subtracted one by one, and the rest."""
+    """Splits the gradient at the output into parts that add up to it: group means, subtracted one by one, and
+    the rest.
+    """
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
     for name, group_E in groups:
@@ -178,7 +183,9 @@ def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: boo
 def _pulled_back(
     program: Program, values: Mapping[fx.Node, Any], output: fx.Node, cotangent: Tensor, maps: Sequence[fx.Node]
 ) -> dict[fx.Node, Tensor]:
-    """Computes the gradients with respect to weights at all places, and to the logits of all attention softmaxes."""
+    """Computes, from a gradient at the output, those with respect to weights at all places where they are read, and
+    those with respect to the logits of all attention softmaxes.
+    """
     nodes = [*(place for _, place in program.places), *(node.all_input_nodes[0] for node in maps)]
     gradients = torch.autograd.grad(
         values[output], [values[node] for node in nodes], cotangent, retain_graph=True, allow_unused=True
@@ -205,7 +212,7 @@ def _terms(
 
 
 def _behind(output: fx.Node) -> set[fx.Node]:
-    """Returns all nodes whose values depend on a given node."""
+    """Returns all nodes of the graph whose values depend on a given node."""
     nodes: set[fx.Node] = set()
     queue = [output]
     while queue:
@@ -217,7 +224,7 @@ def _behind(output: fx.Node) -> set[fx.Node]:
 
 
 def _is_normalized(node: fx.Node, output: fx.Node) -> bool:
-    """Returns whether a node is the softmax of the output itself, up to views."""
+    """Returns whether a node of the graph is the softmax of the model's output itself, up to views."""
     if node.target not in SOFTMAXES:
         return False
     (source,) = node.all_input_nodes

@@ -1,8 +1,9 @@
-"""The words of both languages by class, in lexicons of any size, with the probabilities of the words.
+"""The words of the grammar's two languages by class (nouns, verbs, ...), in lexicons of any size, with the words'
+probabilities.
 
 The most frequent words of each class are hand-written real words, so that people can read most sentences. A target
-entry lists the synonyms of a lexeme, each with all forms. The second, fifth, eighth, ... entry of a class has two
-synonyms, the others one (`SYNONYM_PERIOD`).
+entry lists the synonyms of a lexeme (a word with all its forms), each with all forms. The second, fifth, eighth, ...
+entry of a class has two synonyms, the others one (`SYNONYM_PERIOD`).
 """
 
 import functools
@@ -109,8 +110,8 @@ SYNONYM_PERIOD = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """The number of lexemes of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a smaller
-    one.
+    """The number of lexemes (words with all their forms) of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins
+    with the words of a smaller one.
 
     Attributes:
         n_nouns: Nouns, of both genders.
@@ -162,7 +163,7 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All lexemes except names, which both languages share."""
+        """All words that inflect or are translated: all lexemes but names, which both languages share."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
@@ -176,7 +177,9 @@ def zipf(n_words: int) -> tuple[float, ...]:
 def _class(
     n_lexemes: int, common: tuple[Lexeme, ...], source_endings: tuple[str, ...], *target_endings: tuple[str, ...]
 ) -> tuple[Lexeme, ...]:
-    """Returns a class's hand-written lexemes, then generated ones of alternating gender, every third with a synonym."""
+    """Returns the lexemes (words with all their forms) of a class: hand-written ones, then generated ones of
+    alternating gender, every third with a synonym.
+    """
     # `source_endings` has an ending for each form of a source word. `target_endings` has, for each gender, one for each
     # form of a target word. An ending is a consonant that no other class of words has, then the inflection.
     source_stems, target_stems = stems("".join(source_endings)), stems("".join(target_endings[0]))
@@ -197,13 +200,13 @@ def _class(
 
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
 _SCATTER = 1213
-"""A number coprime to the number of syllables: multiplying by it permutes the stems, so that neighbours look
-different."""
+"""A number without a common factor with the number of syllables: multiplying by it permutes the stems, so that
+neighbours look different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Yields stems of two syllables, then of three and so on, without end, in a fixed order. Stems are unique within a
-    class, but two classes may share stems."""
+    """Yields word stems of two syllables, then of three and so on, without end, in a fixed order. Stems are unique
+    within a class, but two classes may share stems."""
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:

@@ -43,7 +43,8 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The places at which the grammar chooses, with the probabilities of the outcomes at each.
+    """The places in a sentence, such as `subject.noun`, at which the grammar chooses, with the probabilities of the
+    outcomes at each.
 
     Args:
         probabilities: The probabilities of the outcomes, which sum to 1, by place.
@@ -66,7 +67,7 @@ class Laws:
 
 
 class Choices:
-    """The random choices of one sentence, and -log p of those that were requested.
+    """The random choices of one sentence. Adds up -log p of those choices that were requested.
 
     Args:
         laws: The places of the grammar and their probabilities.
@@ -91,7 +92,7 @@ class Choices:
 
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """Yields the choices of the sentences with numbers `first`, `first` + 1, ... without end."""
+    """Yields without end the choices of the sentences with the numbers `first`, `first` + 1, ..."""
     draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in laws.outcomes(seed, draw)[skipped:]:
@@ -105,7 +106,7 @@ Arc = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A sentence in both languages, with S source and T target words, EOS not included. Positions count words from 0.
+    """A sentence in both languages, EOS not included. Positions count words from 0.
 
     Attributes:
         tree: The derivation that both languages express.
@@ -127,13 +128,15 @@ class SentencePair:
 
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
-    """Yields the seed's sentence pairs with numbers `first`, `first` + 1, ... without end."""
+    """Yields without end the sentence pairs that the seed gives for the numbers `first`, `first` + 1, ..."""
     for choices in choices_from(Laws(laws(lexicon)), seed, first):
         yield _realized(derive(choices, lexicon), choices)
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
-    """Returns the seed's sentence pair `number`. The training part of a corpus is pairs 0, 1, 2, ..."""
+    """Returns the sentence pair that the seed gives for one number. The training part of a corpus has the pairs 0, 1,
+    2, ...
+    """
     return next(sentence_pairs(lexicon, seed, number))
 
 
@@ -156,8 +159,8 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place of the source word that the target word at `place` translates: the same place, except that
-    `'s` is translated by both `il` and `di`."""
+    """Returns the place of the source word that the target word at `place` translates. It is the same place, but both
+    `il` and `di` translate the source's `'s`."""
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 
@@ -192,7 +195,8 @@ def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: in
     Args:
         lexicon: The sizes of the lexicon. All its words are in the vocabularies, whether or not a sentence has them.
         n_train: The number of training pairs, which may repeat.
-        n_valid, n_test: The numbers of validation and test pairs. All are different, and no source is in two parts.
+        n_valid, n_test: The numbers of validation and test pairs. All pairs of these parts are different, and no source
+            is in two parts.
         seed: The seed of the stream of sentences.
 
     Raises:
@@ -256,10 +260,10 @@ DRAWS_PER_HELD_OUT = 50
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """Returns the training sentences, and separately the validation sentences followed by the test sentences.
+    """Returns the training sentences; and, as a second result, the validation sentences followed by the test sentences.
 
-    The training part is the beginning of the stream, repetitions included. The other parts are the following sentences
-    whose source has not been drawn before.
+    The training part is the beginning of the seed's stream of sentences, repetitions included. The other parts are the
+    following sentences whose source has not been drawn before.
 
     Raises:
         SpecError: If a number of sentences is too small, or the grammar has too few sentences.

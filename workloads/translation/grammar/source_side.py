@@ -1,4 +1,6 @@
-"""Writes trees as sentences of the English-like source: word order and agreement. Each tree has one source sentence."""
+"""Writes trees of sentences in the English-like source language: word order and agreement. Each tree has exactly one
+source sentence.
+"""
 
 from attnsweep.workloads.translation.grammar.lexicon import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (

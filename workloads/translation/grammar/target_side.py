@@ -1,7 +1,8 @@
-"""Writes trees as sentences of the Italian-like target: word order, gender and number, clitics, and further choices.
+"""Writes trees of sentences in the Italian-like target language: word order, gender and number, clitics, and two
+choices that the source does not show.
 
-The source does not show these choices: whether a subject pronoun is dropped, and which synonym is used. The -log p of a
-choice is counted at the first word that reveals it.
+The two choices are whether a subject pronoun is dropped, and which synonym is used. The -log p of a choice is counted
+at the first word that reveals it.
 """
 
 import math
@@ -48,7 +49,9 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """Returns the words of the target sentence in order. `choose` makes the choices that only this language has."""
+    """Returns the words of the target sentence in order. `choose` makes the choices that only the target
+    language has.
+    """
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)

@@ -1,4 +1,4 @@
-"""The probabilistic grammar: the tree of a sentence, the choices that make it, and their probabilities.
+"""The probabilistic grammar: the tree of a sentence, the random choices that make it, and their probabilities.
 
 Both languages express the tree: the words and their relations, without order or agreement. Every choice has a place, a
 name that is unique in the sentence. `derive` requests the outcome at a place; `laws` has the probabilities of the
@@ -26,7 +26,7 @@ class Person(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pronoun:
-    """A personal pronoun: i, you, we as a subject (`Person` 0 to 2); him, her, them as an object."""
+    """A personal pronoun: i, you, we as a subject (the first three of `Person`); him, her, them as an object."""
 
     number: int
 
@@ -64,10 +64,11 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. The modified noun is the clause's subject if `subject` is None, else its object.
+    """A relative clause. The noun that it modifies is the clause's subject if `subject` is None, else the clause's
+    object.
 
     Attributes:
-        verb: The verb, which is intransitive if both phrases are None.
+        verb: The verb, which is intransitive if both `subject` and `obj` are None.
         subject: The subject, such as `the cat` in `that the cat sees`, or None.
         obj: The object, such as `the cat` in `that sees the cat`, or None.
     """
@@ -137,11 +138,14 @@ def _within(role: str, phrase: Phrase) -> list[tuple[int, str, str]]:
 
 
 Choose: TypeAlias = Callable[[str], int]
-"""A function that returns the outcome at a place: an index into the probabilities that `laws` has for the place."""
+"""A function that makes a choice: returns for a place in the sentence an index into the probabilities that `laws` has
+for it."""
 
 
 class PhraseKind(IntEnum):
-    """Kinds of noun phrase. A place with fewer probabilities than kinds does not allow the last ones."""
+    """Kinds of noun phrase. At a place that has fewer probabilities than there are kinds, the last kinds do not
+    occur.
+    """
 
     COMMON = 0
     NAME = 1
@@ -176,7 +180,7 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """Builds a sentence's tree from the outcomes that `choose` returns at each place."""
+    """Builds a sentence's tree. At each place where the grammar has a choice, `choose` returns the outcome."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -222,7 +226,9 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """Builds a phrase inside a relative clause: without owner, adjective or own clause, so that nothing nests."""
+    """Builds a noun phrase inside a relative clause: without owner, adjective or relative clause of its own, so that
+    nothing nests.
+    """
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
@@ -233,7 +239,9 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """Returns the probabilities of the outcomes at each place, also of choices that only the target sentence shows."""
+    """Returns the probabilities of the outcomes at each place of choice, including choices that only the target
+    sentence shows.
+    """
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),
