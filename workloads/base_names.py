@@ -33,7 +33,7 @@ def base_name(training_id: str, text: str) -> str:
 
 
 def is_text_of(name: str, text: str) -> bool:
-    """Returns whether the digest in `name` is the digest of `text`."""
+    """Returns whether `name` is the name of the weights with this text: its digest must be that of the text."""
     return name.partition("-")[2] == _digest(text)
 
 

@@ -55,7 +55,8 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Returns whether `condition` implies `other`, as far as their comparisons with numbers show.
+    """Returns whether `condition` implies `other`, as far as that follows from their comparisons of metrics with
+    numbers.
 
     Raises:
         SpecError: If one of the texts is not a condition.

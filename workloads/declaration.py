@@ -14,7 +14,7 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 Value: TypeAlias = bool | int | float | str | None
 
 KINDS = (float, int, bool, str)
-"""The Python types that a parameter may have."""
+"""The Python types that the value of a parameter may have."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 """The smallest and the largest whole number that a parameter can have: a column of the ledger has 64 bits."""
@@ -120,7 +120,7 @@ def parameter(
     static: bool = False,
     since: str | None = None,
 ) -> Any:
-    """Declares a field of a `TrainingParameters` class. The arguments are those of `Parameter`."""
+    """Declares a parameter as a field of a `TrainingParameters` class. The arguments are those of `Parameter`."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})

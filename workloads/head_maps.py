@@ -127,7 +127,7 @@ class SentenceMaps:
     """The attention maps of all heads of one training on one held-out sentence.
 
     Attributes:
-        number, n_sentences: The number of the sentence, from 0, and the number of held-out sentences.
+        number, n_sentences: The number of this sentence, counted from 0, and how many held-out sentences there are.
     """
 
     number: int
@@ -137,10 +137,10 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the number of the requested sentence, or `otherwise` if none was requested.
+    """Returns the number of the requested sentence, or `otherwise` if no sentence was requested.
 
     Raises:
-        UserError: If there is no such sentence.
+        UserError: If there is no sentence of this number.
     """
     number = otherwise if sentence is None else sentence
     if not 0 <= number < n_sentences:

@@ -24,7 +24,7 @@ BY_POSITION = ("previous_token", "self", "next_token")
 """The attention patterns that compare the positions of queries and keys. Cross-attention, whose keys are another
 sentence, cannot have them."""
 INTERVENTION = "intervention"
-"""The name of the parameter that holds the text."""
+"""The name of the parameter that holds the text of a training's interventions."""
 CLAMP = "clamp_H"
 """The buffer of an attention layer that holds for each head the number of the pattern to which its attention is fixed
 (`pattern_number`), or 0."""
@@ -75,7 +75,7 @@ class Freeze:
     steps: Steps
 
     def names(self, parameter: str) -> bool:
-        """Returns whether a parameter of this name is frozen."""
+        """Returns whether this intervention freezes a parameter of this name."""
         return f".{self.parameter}." in f".{parameter}."
 
     def __str__(self) -> str:
@@ -278,5 +278,5 @@ def _digits(number: float) -> str:
 
 
 def refused(given: object, expected: str, fix: str) -> SpecError:
-    """Builds the error for an intervention that is not valid, or that the model does not support."""
+    """Builds the error for an intervention that is not valid or that the model does not support."""
     return SpecError(INTERVENTION, given=str(given), expected=expected, fix=fix)

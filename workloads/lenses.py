@@ -57,7 +57,8 @@ class Lenses:
 def lenses_of(workload: Workload[Any]) -> Lenses:
     """Returns the `Lenses` that a workload declares, or the default ones if it declares none.
 
-    A subclass inherits only the fields about attention heads, because its loss may differ from that of its base class.
+    A subclass of a workload inherits only the fields about attention heads, because its loss may differ from that of
+    its base class.
 
     Raises:
         SpecError: If the workload's attribute `lenses` is not a `Lenses`.

@@ -99,7 +99,7 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
     )
 
     variant_field: ClassVar[str | None] = None
-    """The name of the parameter that the ledger's `variant` column repeats, if there is one."""
+    """The name of the parameter whose value the ledger's column `variant` repeats, if there is one."""
 
     base_field: ClassVar[str | None] = None
     """The name of the parameter that says from which trained weights a training starts (see `bases`), if any."""
@@ -120,10 +120,10 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values; a parameter that is not given takes its default.
+        """Builds the parameters of one training from plain values; parameters that are not given take their defaults.
 
         Raises:
-            SpecError: For an unknown name, a wrong type, a value out of range, or values that clash.
+            SpecError: For an unknown name, a wrong type, a value out of range, or values that do not fit each other.
         """
         known = cls._known()
         for name, value in values.items():

@@ -1,7 +1,8 @@
 """Reads and writes prepared corpora: the Parquet files that `attnsweep prepare-corpus` makes and trainings read.
 
-A row is a sentence or document: columns of lists of int32 (indices into the vocabulary) and the column `part`. The
-vocabulary, the version of the format and the digest of the content are in the file's metadata.
+A row is a sentence or a document. It has columns with lists of int32 (indices into the vocabulary) and the column
+`part` (such as training). The vocabulary, the version of the format and the digest of the content are in the file's
+metadata.
 """
 
 import json
@@ -83,7 +84,7 @@ class Format(Generic[C]):
         return pa.Table.from_arrays([*columns, parts], schema=self.schema.with_metadata(metadata))
 
     def is_at(self, path: Path) -> bool:
-        """Returns whether the file at `path` has this format, as its metadata says."""
+        """Returns whether the file at `path` has this format, according to its metadata."""
         try:
             return self.version_key.encode() in (pq.read_schema(path).metadata or {})
         except (OSError, pa.ArrowInvalid):
@@ -165,10 +166,10 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
 
 
 def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> dict[str, Value]:
-    """Returns the values that pin down a corpus: `corpus`, the file's path, and `corpus_digest`, a hash of its content.
+    """Returns the values that identify a corpus: `corpus`, the file's path, and `corpus_digest`, a hash of its content.
 
     Raises:
-        SpecError: If `values` records another digest: the file has changed.
+        SpecError: If `values` has another digest, because the file has changed.
     """
     if values.get("corpus_digest") not in (None, content.digest):
         raise SpecError(

@@ -1,4 +1,5 @@
-"""Loads a workload, named by entry point, `module:Class` or `path/to/file.py:Class`, and checks its declarations."""
+"""Loads a workload, given as a registered name, `module:Class` or `path/to/file.py:Class`, and checks its
+declarations."""
 
 import dataclasses
 import importlib
@@ -49,10 +50,11 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
     """Imports a workload's class by its name, and instantiates it.
 
     Args:
-        code: Stored code to run in place of the file and the modules beside it.
+        code: Stored code to run in place of the user's file and the modules in its folder.
 
     Raises:
-        UserError: If no workload has that name, the name is not that of a `Workload` class, or its module raises.
+        UserError: If no workload has that name, the name is not that of a `Workload` class, or its module raises an
+            exception.
     """
     entry = next(iter(_registered().select(name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference

@@ -1,6 +1,6 @@
 """The conformance suite of workloads: what the engine relies on, checked on any `Workload`, yours included.
 
-Call `check_workload` from a test, with a few parameter settings per shape of the problem:
+Call `check_workload` from a test, with a few parameter settings for each set of static parameters:
 
     def test_my_workload() -> None:
         check_workload(MyWorkload(), [MyParameters(n_steps=50), MyParameters(n_steps=50, init_sigma=1e-3)])
@@ -43,7 +43,7 @@ _QUICK_TRAININGS, _QUICK_STEPS = 3, 6
 _LOSSES = ("loss", "eval_loss")
 _IS_VICTIM = "attnsweep.workloads.testing: whose loss turns NaN"
 _Ends = dict[str, NDArray[Any]]
-"""The quantities, by name, on which two packs (programs) of the same trainings must agree: losses, and how the
+"""The quantities, by name, on which two programs that train the same trainings must agree: losses, and how the
 trainings ended.
 
 Losses have the shape (n_trainings, n_probes), where probes are measured steps.
@@ -242,7 +242,8 @@ _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
 
 
 def check_parameters_are_refused(workload: Workload[P]) -> None:
-    """Checks that unknown names, wrong types and values out of range raise a `SpecError` naming the parameter."""
+    """Checks that unknown parameter names, wrong types and values out of range raise a `SpecError` that names the
+    parameter."""
     bad: dict[str, object] = {"no_such_parameter": 1}
     for name, declared in workload.parameters.declared().items():
         bad[name] = float("nan") if declared.kind is float else object()
@@ -282,8 +283,8 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes which quantities differ between two packs of the same trainings; empty if none do. `tolerance` is
-    relative and applies to losses."""
+    """Describes which quantities differ between two programs' results for the same trainings; empty if none do.
+    `tolerance` is relative and applies to losses."""
     differences = []
     for name, values in one.items():
         if name in _LOSSES:

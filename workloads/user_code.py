@@ -42,7 +42,8 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    """Yields the absolute names of the imports of a module in `package`, and the names of all their parent packages."""
+    """Yields the absolute names of modules that a module in `package` imports, each followed by the names of its parent
+    packages."""
     parts = package.split(".")
     for level, name in imports:
         absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
@@ -75,19 +76,19 @@ class UserCode:
 
     @cached_property
     def sha256(self) -> dict[str, str]:
-        """The SHA-256 digests of the files' texts, by path within the user's folder."""
+        """The SHA-256 digests of the texts of the user's files, by path within the user's folder."""
         return {name: sha256_of_text(text) for name, text in self.texts.items()}
 
     @cached_property
     def module_name(self) -> str:
-        """The name under which the file is imported. It contains a digest of the folder's path and all texts."""
+        """The name under which the user's file is imported. It contains a digest of the folder's path and all texts."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
 
     @cached_property
     def files(self) -> dict[str, str | None]:
-        """The paths of the files, by module name; `None` for a package without an `__init__.py`."""
+        """The paths of the user's files, by module name; `None` for a package without an `__init__.py`."""
         files: dict[str, str | None] = {self.module_name: self.main}
         for name in self.texts:
             path = PurePosixPath(name)
@@ -108,7 +109,8 @@ class UserCode:
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the modules importable in this process, with precedence over installed modules of the same names.
+        """Makes the user's modules importable in this process, with precedence over installed modules of the same
+        names.
 
         Raises:
             UserError: If another module of the same name has been imported already.
@@ -116,7 +118,7 @@ class UserCode:
         _FINDER.offer(self)
 
     def load(self, shown: str | None = None) -> ModuleType:
-        """Imports the file and returns its module. The file runs once per process.
+        """Imports the user's file and returns its module. The file runs once per process.
 
         Args:
             shown: The path by which error messages name the file; the full path by default.

@@ -122,4 +122,5 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         NO_ROLE: Role("none of these", "#595959"),
     }
 )
-"""The shipped roles by label. Workloads may add roles, such as the solution that a head implements."""
+"""The shipped roles of attention heads by label. Workloads may add roles, such as the name of the solution that a head
+implements."""

@@ -53,7 +53,7 @@ PROMOTED_DTYPE = "float64"
 
 
 def can_be_promoted(parameters: TrainingParameters) -> bool:
-    """Returns whether trainings with these parameters can be repeated in a higher precision, float64."""
+    """Returns whether trainings with these parameters can be repeated in float64: their own precision is lower."""
     return parameters.dtype != PROMOTED_DTYPE
 
 

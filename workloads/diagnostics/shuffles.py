@@ -226,7 +226,8 @@ def _fits(T: int, device: torch.device) -> Tensor:
 
 
 class _Sums:
-    """The sums, over sentences, of distances per token."""
+    """The sums, over sentences, of each head's distances to structured families of matrices, divided by the number of
+    tokens."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest

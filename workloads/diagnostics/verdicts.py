@@ -61,7 +61,8 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the row `solved`: the loss is below the level `solved`, which the argument `says` describes."""
+        """Returns the row `solved`: the loss is below the level (a loss) named `solved`, which `says` describes in
+        words."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod

@@ -42,7 +42,7 @@ def from_bytes(content: bytes) -> Checkpoint:
     """Deserializes the content of a checkpoint's file.
 
     Raises:
-        CheckpointError: If the content is not, byte for byte, what `to_bytes` returned.
+        CheckpointError: If the content differs in any byte from what `to_bytes` returned.
     """
     if content[-_DIGEST_BYTES:] != _digest(memoryview(content)[:-_DIGEST_BYTES]):
         raise CheckpointError(

@@ -133,7 +133,7 @@ def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """Returns the attributes of a module itself, besides parameters, buffers and submodules."""
+    """Returns the attributes of a module itself, without parameters, buffers and submodules."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 

@@ -88,7 +88,8 @@ class _Noting(Streams):
 def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> frozenset[str]:
     """Returns the names of the random streams from which the held-out data are drawn at step 0.
 
-    A batch that draws from one of them at step 0 draws the training's task, which continuations keep.
+    If a batch draws from such a stream at step 0, the draw is the training's task, which continuations (copies of the
+    training) keep.
     """
     names: set[str] = set()
     lanes = Lanes([training], torch.device("cpu"))

@@ -26,7 +26,7 @@ Batch = dict[str, Tensor]
 training this axis is missing."""
 
 Label: TypeAlias = str | tuple[str, str]
-"""An outcome, or an outcome and its detail."""
+"""A label of a training: an outcome, or an outcome and its detail."""
 
 P = TypeVar("P", bound=TrainingParameters)
 
@@ -66,7 +66,7 @@ class Lanes(Generic[P]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type in which parameters and optimizer state are kept between steps."""
+        """The floating-point type in which parameters and optimizer state are stored between steps."""
         return torch.float32 if self.is_rounded and self.shared.float32_state else self.loss_dtype
 
     @property
@@ -179,7 +179,7 @@ def where_held(when: When, parameters: object, evidence: Evidence, subject: str 
 
 
 class Judge(Protocol):
-    """An object that labels trainings, such as `attnsweep.VerdictTable`."""
+    """An object that labels trainings with outcomes, such as `attnsweep.VerdictTable`."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
         """Labels all trainings at all measured steps. The arguments are those of `Workload.judge`."""
@@ -261,7 +261,7 @@ class Workload(ABC, Generic[P]):
 
     name: ClassVar[str]
     parameters: type[P]
-    """The class that declares the parameters."""
+    """The class that declares the parameters of the workload's trainings."""
     summary: ClassVar[str]
     """One line that describes the workload in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
@@ -339,7 +339,7 @@ class Workload(ABC, Generic[P]):
     def split(self, parameters: P) -> Split | None:
         """Names the tensor that a compiled loss may process in parts; by default none. May read only static parameters.
 
-        The loss on all rows must be the mean of the losses on equal parts.
+        The loss on all rows of the tensor must be the mean of the losses on equal parts.
         """
         del parameters
         return None
@@ -366,11 +366,11 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes further metrics of one training, scalars by name, without gradients.
+        """Computes metrics of one training other than the losses, scalars by name, without gradients.
 
         Args:
-            batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer already knows them,
-                the scalars `train_loss` and `train_grad_norm` of the training loss.
+            batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer has computed them,
+                the scalars `train_loss` and `train_grad_norm` (norm of its gradient).
         """
         del module, batch
         return {}
@@ -394,10 +394,10 @@ class Workload(ABC, Generic[P]):
         return None
 
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all probes. A workload must define this method or `verdicts`.
+        """Labels all trainings at all probes (measured steps). A workload must define this method or `verdicts`.
 
         Args:
-            parameters: The parameters of the first lane; read only static ones.
+            parameters: The parameters of the first training; read only static ones.
         """
         table = self.verdicts(parameters)
         assert table is not None

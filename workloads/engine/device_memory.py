@@ -24,7 +24,8 @@ class DeviceMemory(Protocol):
         """Starts to measure the peak, from the memory in use now."""
 
     def peak(self) -> int:
-        """Returns the peak of allocated bytes since `begin`, minus the bytes that were allocated before."""
+        """Returns by how much the peak of allocated bytes since `begin` exceeds the bytes that were allocated at
+        `begin`."""
 
     def free(self) -> int:
         """Returns the bytes that this process can still allocate."""
@@ -98,7 +99,8 @@ class MemoryOfPacks:
 
     @classmethod
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
-        """Fits the model to two measured packs, each given as its number of trainings and its peak in bytes."""
+        """Fits the model to two measured packs (programs of several trainings), each given as its number of trainings
+        and its peak in bytes."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
         # The allocator hands out memory in large pieces, so both peaks may be nearly equal. Then memory would seem not
         # to grow with the number of trainings, and packs of any size would seem to fit. Therefore at least half of the

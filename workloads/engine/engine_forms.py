@@ -30,7 +30,7 @@ from attnsweep.workloads.engine.plain_forms import PLAIN_FORMS
 from attnsweep.workloads.errors import SpecError
 
 DROPOUT = "dropout masks"
-"""The prefix of the masks' names in a batch: `<prefix>/<number of the call>`."""
+"""The prefix of the names of dropout masks in a batch: `<prefix>/<number of the call of dropout>`."""
 
 _VALUES = 2**16
 """A draw has one of this many values. So the dropped share is rounded to a multiple of 1 / 65,536."""
@@ -43,7 +43,7 @@ class Site:
 
     Attributes:
         shape: The shape of the call's mask.
-        n_dropped: The dropped share times `_VALUES`.
+        n_dropped: The dropped share of the entries, times `_VALUES`.
     """
 
     shape: tuple[int, ...]

@@ -24,7 +24,8 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU read rows that start at a multiple of four numbers."""
+    """Returns a context in which sums, means and norms on a GPU read rows whose addresses are multiples of four
+    numbers."""
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 

@@ -63,8 +63,8 @@ class FirstOrder(Optimizer):
         return until == stops[0]
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
-        """Computes each training's learning rate, (L, 1), at a step counted from 0; for a tensor of steps (S, 1, 1),
-        (S, L, 1)."""
+        """Computes each training's learning rate at a step counted from 0; for several steps these are the first
+        axis."""
         rate = self.settings.column("learning_rate")
         if self._is_scheduled:
             return rate * schedule_factor(self.settings, step, falls=self._has_cosine)

@@ -28,7 +28,7 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
     """Turns a function of one training's module and batch into a function of its parameters, buffers and batch.
 
     Args:
-        template: A module of the same structure; its parameters and buffers are not read.
+        template: A module of the same structure, whose parameters and buffers are not read.
     """
     objective = _Objective(template, function)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())

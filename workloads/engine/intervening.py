@@ -93,7 +93,7 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Carries out the interventions of the trainings of a pack."""
+    """Carries out the interventions (changes to a training while it runs) of all trainings of a program."""
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
         texts = [training.parameters.intervention for training in lanes.trainings]
@@ -110,7 +110,7 @@ class Interventions:
         return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Carries out the interventions that are due right before the training step at `step`."""
+        """Carries out the interventions that are due just before the training step at `step`."""
         self.hold(state, lanes, step)
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):

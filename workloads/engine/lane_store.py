@@ -171,6 +171,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the given active trainings up to the pack's fixed number of lanes, if it has one."""
+        """Repeats the last of the given active trainings up to the fixed number of trainings that the pack computes, if
+        there is one."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

@@ -58,7 +58,7 @@ V = TypeVar("V")
 
 
 def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """Renames values by name from `<name>` to `<prefix>/<name>`."""
+    """Renames tensors, or other values by name, from `<name>` to `<prefix>/<name>`."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 

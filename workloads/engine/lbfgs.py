@@ -179,7 +179,7 @@ class Lbfgs(Optimizer):
         self._begin(start)
 
     def _begin(self, iterates: _Iterates) -> None:
-        """Starts from the given iterates, with empty history and no open line searches."""
+        """Starts at the given iterates (points and gradients), with an empty history and no line search under way."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))

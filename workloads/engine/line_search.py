@@ -23,8 +23,8 @@ class Points(NamedTuple):
     """For each training one point on its search line: step size, loss, slope and gradient.
 
     Attributes:
-        at: The step sizes (L,), from the start of the search along the direction.
-        loss, slope, gradient: The loss (L,), its slope along the line (L,) and its gradient (L, n) at the points.
+        at: The step sizes, from the start of the search along its direction.
+        loss, slope, gradient: The loss, its slope along the line and its gradient at the points, one row per training.
     """
 
     at: Tensor

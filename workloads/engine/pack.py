@@ -144,7 +144,7 @@ class Pack(Generic[P]):
 
     @property
     def done(self) -> bool:
-        """Whether all trainings of the pack have ended."""
+        """Whether all trainings have ended."""
         return self._store.position.size == 0
 
     @property
@@ -154,7 +154,7 @@ class Pack(Generic[P]):
 
     @property
     def running(self) -> list[int]:
-        """The positions in the pack of the trainings that have not ended."""
+        """The positions, in the list of all trainings, of those that have not ended."""
         return list(map(int, self._store.position))
 
     @property
@@ -196,13 +196,14 @@ class Pack(Generic[P]):
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions in the pack. May be called only at a probe (measurement), before
+        """Ends the trainings at these positions in the list of all. May be called only at a probe (measurement), before
         further steps."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far. For trainings that have not ended they go up to the last probe."""
+        """Returns the measurements so far. For trainings that have not ended they go up to the last probe (measured
+        step)."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
@@ -214,7 +215,7 @@ class Pack(Generic[P]):
         return lanes, state | store.interventions.held(state, lanes, steps[positions].tolist())
 
     def checkpoint(self) -> Checkpoint:
-        """Returns all state that training has changed, from which `resumed` continues."""
+        """Returns all state that training has changed, from which `resumed` continues the trainings."""
         return {
             "fingerprint": np.array(self._fingerprint()),
             "next_probe": np.array(self._next_probe),
@@ -287,10 +288,10 @@ class Pack(Generic[P]):
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
-        """Returns the graph that the block engine would compile for this pack: of a step, or of loss and gradient.
+        """Returns the graph that would be compiled for blocks of these trainings: of a step, or of loss and gradient.
 
         Raises:
-            NoRuleError: If the block engine can compile neither graph. The message says why.
+            NoRuleError: If neither graph can be compiled. The message says why.
         """
         store = self._store
         if store.lanes.is_rounded:
@@ -298,10 +299,10 @@ class Pack(Generic[P]):
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """Returns the graph of a training step, which the block engine compiles.
+        """Returns the graph of a training step, which is compiled for blocks of trainings.
 
         Raises:
-            NoRuleError: If the block engine cannot compile the step. The message says why.
+            NoRuleError: If the step cannot be compiled. The message says why.
         """
         return step_graph(self._store, self._store.batch_at(0))
 

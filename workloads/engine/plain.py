@@ -74,7 +74,7 @@ def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
 
 
 class _Alone:
-    """One training on its own in plain PyTorch, at its initial state."""
+    """One training on its own in plain PyTorch, with its initial weights."""
 
     def __init__(
         self, workload: Workload[Any], training: Training[Any], state: State, batch: Batch, eval_batch: Batch
@@ -128,7 +128,8 @@ class _Alone:
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module in a given state. Refuses functions that change the state or the batch."""
+        """Evaluates a function of the module in a given state. Raises if the function changes the state or the
+        batch."""
         with torch.no_grad():
             for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])

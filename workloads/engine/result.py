@@ -17,7 +17,7 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The scores of attention heads at one probe (measured step), of the trainings that had not ended before.
+    """The scores of attention heads at one probe (measured step), of the trainings that had not ended before it.
 
     Attributes:
         lanes: The positions of these trainings in the pack.
@@ -55,7 +55,7 @@ class PackResult:
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """Selects each training's value at its last probe from a table (n_trainings, n_probes)."""
+        """Selects from a table (n_trainings, n_probes) each training's value at its last probe (measured step)."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":

@@ -21,10 +21,10 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """Computes four random 32-bit words from a counter and a key, elementwise.
+    """Computes four random words of 32 bits from a counter and a key, elementwise.
 
     Returns:
-        Four tensors of words, of the broadcast shape.
+        Four tensors of words, with the shape to which counter and key broadcast.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key

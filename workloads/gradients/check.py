@@ -155,8 +155,7 @@ def vmapped_gradients(subject: Subject) -> State:
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes the gradients by name, with trainings as first axis, by the block engine's program of a step or of a
-    gradient.
+    """Computes the gradients by name, with trainings as first axis, by the compiled program of a step or of a gradient.
 
     Raises:
         NoRuleError: If these trainings have neither program.
@@ -214,7 +213,8 @@ _ORDER = ("fails", "kink", "rounding", "holds")
 
 
 def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares gradients with estimated slopes of the loss: one finding per parameter, for the worst training."""
+    """Compares gradients with estimated slopes of the loss. Yields one finding per parameter, about the worst
+    training."""
     for number, name in enumerate(subject.weights):
         judgements = [_judged(subject, at, name, seed=number) for at in points]
         worst = min(_ORDER.index(verdict) for verdict, _ in judgements)

@@ -143,5 +143,5 @@ def _subject(
 
 
 def norm(state: Mapping[str, Tensor]) -> float:
-    """Returns the Euclidean norm over all tensors together."""
+    """Returns the Euclidean norm over all given tensors together."""
     return math.hypot(*(value.norm().item() for value in state.values()))

@@ -88,7 +88,7 @@ class KeyBias(Flat):
     """The gradient of a key bias is 0: the bias adds the same number to all logits of a query, which softmax ignores.
 
     Attributes:
-        query: The query bias, if there is one: it helps to name the cause of a failure.
+        query: The query bias, if there is one: it helps to name the cause if the gradient is not 0.
     """
 
     key: Part
@@ -126,7 +126,7 @@ class RowSums(Flat):
     """The rows of a gradient sum to 0, because adding a constant to a row of the parameter does not change the loss.
 
     Attributes:
-        part: The matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.
+        part: A matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.
         because: The operation that removes the constant: `norm` (a layer norm) or `softmax` (of logits).
     """
 
@@ -172,7 +172,8 @@ class EqualSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """The attention weights of each query sum to 1, and with a causal mask the weights of later keys are 0."""
+    """The equations of attention weights: those of each query sum to 1, and with a causal mask those of later keys are
+    0."""
 
     name: str
     weights: Computed

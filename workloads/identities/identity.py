@@ -34,7 +34,7 @@ class Part:
     steps: tuple[Any, ...] = ()
 
     def __getitem__(self, index: Any) -> "Part":
-        """Selects a piece by an index, like indexing a tensor."""
+        """Selects a part of this part by an index, like indexing a tensor."""
         return replace(self, steps=(*self.steps, index))
 
     @property
@@ -131,19 +131,21 @@ class Conserved(Identity):
     @property
     @abstractmethod
     def quantity(self) -> str:
-        """The name of the conserved quantity, such as `charge_qk`. The metrics in `curves` contain this name."""
+        """The name of the conserved quantity, such as `charge_qk`. The names of its metrics contain it."""
 
     @abstractmethod
     def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Computes the conserved quantity of one training. The engine calls this method under `torch.vmap`."""
+        """Computes the conserved quantity of one training from its weights. The engine calls this method under
+        `torch.vmap`."""
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes the change of the quantity in a step of gradient descent, divided by the learning rate squared."""
+        """Computes, from gradients, the change of the conserved quantity in a step of gradient descent, divided by the
+        learning rate squared."""
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]
-"""A function that computes a tensor from a module and a batch."""
+"""The signature of a function that computes a tensor from a module and a batch."""
 
 
 def largest(values: Tensor) -> float:

@@ -159,7 +159,7 @@ def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 
 PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS))
-"""The names of the scores that `score_patterns` returns, for a workload's `head_score_names`."""
+"""The names of the scores that `score_patterns` returns. A workload may use them as its `head_score_names`."""
 
 ROLE_SHARE = 0.5
 """A head has the role of a token pattern if more than this share of its attention falls on the pattern. The value is

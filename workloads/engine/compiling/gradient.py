@@ -138,7 +138,7 @@ class GradientProgram:
 
     @staticmethod
     def examples(graph: GradientGraph, lanes: LaneState, batch: Batch) -> list[Tensor]:
-        """Returns example inputs, from whose shapes the program of a graph is compiled."""
+        """Returns example inputs, whose shapes determine for which inputs the program of a graph is compiled."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
         rows_Wn = lanes.rows.detach()[first]
         return [

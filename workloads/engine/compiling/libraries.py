@@ -31,7 +31,7 @@ from attnsweep.workloads.engine.compiling.step_graph import StepGraph
 from attnsweep.workloads.engine.compiling.traces import IN_ONE_THREAD, constants_of
 
 Step = Callable[[list[Tensor]], object]
-"""A compiled step, which updates its inputs in place."""
+"""The signature of a compiled step, which updates its inputs in place."""
 
 _MARCH = "x86-64-v3"
 _OPTIONS = {
@@ -54,7 +54,8 @@ _OPTIONS = {
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
-"""The most bytes that a program puts on the stack, which usually has 8 MiB. Tensors beyond that are on the heap."""
+"""The largest number of bytes that a program puts on the stack, which usually has 8 MiB. Larger tensors are on the
+heap."""
 _NAME, _MERGED = "blocks", "merged"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -271,7 +272,7 @@ def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor
 
 
 def _source() -> str:
-    """Hashes the code that makes a program from a graph and calls the program."""
+    """Hashes the source code that makes a program from a graph and that calls the program."""
     texts = (file.read_bytes() for file in sorted(_SOURCE.rglob("*.py")))
     return hashlib.sha256(b"".join(texts)).hexdigest()
 

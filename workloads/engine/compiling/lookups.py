@@ -106,7 +106,7 @@ def _is_place(index: Any) -> bool:
 
 
 def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
-    """Reads a table's entries at the given indices of its first axes."""
+    """Reads the entries of a table (tensor) at the given indices of its first axes."""
     sizes = shape_of(node.args[0])
     place = torch.zeros((), dtype=torch.int64, device=table.device)
     for size, index in zip(sizes, indices, strict=False):

@@ -34,7 +34,7 @@ class StepGraph:
     """The traced graph of one training's step.
 
     Attributes:
-        graph: Computes the new values of `updated` from the tensors `inputs`.
+        graph: The graph, which computes the new values of `updated` from the tensors `inputs`.
         inputs: The names of the tensors that a step reads, `<prefix>/<name>`. Tensors that change from step to step
             come last.
         updated: The names of the inputs that a step updates.
@@ -46,12 +46,12 @@ class StepGraph:
 
     @property
     def n_operations(self) -> int:
-        """The number of operations, a measure of the time to compile the step."""
+        """The number of operations of a step: a measure of how long it takes to compile."""
         return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
-        """The number of values that the operations compute, a measure of the time of a step."""
+        """The number of values that the operations of a step compute: a measure of how long a step takes."""
         return numbers_of(self.graph)
 
     @property

@@ -41,8 +41,7 @@ _STEPS_AT_ONCE = 64
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """Returns the graph that the block engine would compile for the given trainings: of a step, or of loss and
-    gradient.
+    """Returns the graph that would be compiled for blocks of the given trainings: of a step, or of loss and gradient.
 
     Raises:
         NoRuleError: If neither graph can be compiled. The message gives the reasons.
@@ -146,7 +145,8 @@ class _Blocks:
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the inputs of one block that have frozen entries, each with its mask (false where frozen)."""
+        """Returns those inputs of one block of trainings that have frozen entries, each with its mask (false where
+        frozen)."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:

@@ -75,8 +75,8 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Makes the bucket (state at fixed addresses) of a pack, with room for all its trainings at the start, and moves
-    the given ones into it."""
+    """Makes the bucket (state at fixed addresses) with room for all trainings of a program at its start, and moves the
+    given ones into it."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -227,7 +227,7 @@ class Graphs:
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
-        """Returns the executor for steps on batches of this shape."""
+        """Returns the executor that takes steps on batches of this shape."""
         merged = self._merged_of(lanes, batch)
         step = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
