@@ -1,8 +1,9 @@
 """FIRST and PARITY without training: encoders whose weights are set by hand, and ways to add LayerNorm to them.
 
-Dimensions of the model: 0, 1, 2 the symbol (0, 1, CLS). FIRST: 3 I[i = 1], 4 I[i = 1 and w_1 = 1], 5 the answer s.
-PARITY: 3 i/n, 4 cos(i pi), 5 k/n for k 1s, 6 1/n, 7 I[i = k]/n, 8 the answer s; 9 is unused and makes the width
-divisible by two heads.
+The dimensions of a token have the following meanings, where i is its position, n the number of positions, w_1 the first
+symbol of the string, k its number of 1s, and I[...] is 1 if the condition holds, else 0. Dimensions 0, 1, 2: the symbol
+(0, 1, CLS). For FIRST, 3: I[i = 1], 4: I[i = 1 and w_1 = 1], 5: the answer s. For PARITY, 3: i/n, 4: cos(i pi), 5: k/n,
+6: 1/n, 7: I[i = k]/n, 8: the answer s; 9 is unused and makes the width divisible by two heads.
 Axes: S symbol, P position feature, D model, H head, K channel of a head, W feed-forward; 2D: [x, -x].
 Source: Chiang & Cholak 2022, sections 3.1, 3.2 and 5.2.
 """

@@ -42,7 +42,9 @@ _NO_SWEEP = "Nothing is trained here: no sweep."
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """An encoder's answers to random strings of one length: each one's cross-entropy, and whether it is right."""
+    """An encoder's answers to random strings of one length: the cross-entropy of each answer, and whether it is
+    right.
+    """
 
     bits_B: Tensor
     is_right_B: Tensor

@@ -1,7 +1,7 @@
 """System C (attention sees categories only): equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by
 enumeration, autograd and a search for stationary points.
 
-Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail.
+Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
 
 **Two families of stationary points in closed form**: those in which the row sums sg_i + d_i of the matrix v add up to
 0. Their loss is E Y^2 - G, where Y is the target and G the gain derived below. `zero_row_sums` (each sg_i + d_i = 0)

@@ -1,9 +1,9 @@
 """System P (attention sees positions only): equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by
 enumeration, autograd and least squares.
 
-Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
-member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal shift
-without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
+Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
+Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal
+shift without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
 """
 
 import math

@@ -44,7 +44,8 @@ point."""
 
 @dataclass(frozen=True, slots=True)
 class StationaryPoints:
-    """The points at which L searches ended, with their losses and Hessian indices.
+    """The points at which several searches ended, with their losses and Hessian indices (numbers of directions
+    downwards).
 
     Attributes:
         parameters: The parameters by name, (n_points, ...).
@@ -67,7 +68,7 @@ def find_stationary_points(
     """Searches for stationary points from given parameters, in the parameters' precision, which should be float64.
 
     Args:
-        objective: The losses of L lanes, twice differentiable.
+        objective: The losses of all searches, twice differentiable.
         parameters: The starting points, (n_points, ...) by name.
         n_iterations: The largest number of iterations, each with one Hessian.
         tolerance: The gradient norm below which a point counts as stationary.

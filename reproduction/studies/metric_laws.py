@@ -1,13 +1,13 @@
 """The laws of small starts of system P (docs/notes/merged_or_factored.md): which trainings run away (their weights grow
 without end), and how often, with k^t q trained as one matrix (merged) or as k and q (factored).
 
-**Which starts run away, merged**: derived, with no constant to fit.
-The zero has two unstable modes, a faster and a slower one. Weights that are multiples of the shift and of the mean, q
-= x U + w (J - U) and v = alpha (I - P) + beta P, keep this form under gradient descent: four numbers, which hold both
-modes. A small start is carried along these modes to where the loss bends. Whether it runs away there is decided by its
-amplitudes c_+ and c_- alone: if |c_+| < C |c_-|^r with r = ln(1 + lr lambda_+) / ln(1 + lr lambda_-). The constant C,
-one for equal and one for opposite signs, is where descent of these four numbers tips over. The entries of a start are
-N(0, sigma^2), so the amplitudes are N(0, sigma^2) too and independent, and
+**Which starts run away, merged**: derived, with no constant to fit. The zero has two unstable modes, a faster and a
+slower one. Weights that are multiples of the shift and of the mean, q = x U + w (J - U) and v = alpha (I - P) + beta P
+(U is 1 at the previous position, J is all ones, P averages over categories), keep this form under gradient descent:
+four numbers, which hold both modes. A small start is carried along these modes to where the loss bends. Whether it runs
+away there is decided by its amplitudes c_+ and c_- alone: if |c_+| < C |c_-|^r with r = ln(1 + lr lambda_+) / ln(1 + lr
+lambda_-). The constant C, one for equal and one for opposite signs, is where descent of these four numbers tips over.
+The entries of a start are N(0, sigma^2), so the amplitudes are N(0, sigma^2) too and independent, and
 
     P(runaway) = mean over the two C of P(|z_+| < C |z_-|^r sigma^(r - 1)),  z_+, z_- ~ N(0, 1),
 

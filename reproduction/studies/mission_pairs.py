@@ -1,6 +1,6 @@
 """docs/mission.md for category pairs: which parameters decide whether a training ends at the zero, the point where the
 gradient vanishes (sweep `mission_pairs`). docs/notes/precision.md: which float32 trainings are stuck at a zero of the
-loss, and which are held there only by rounding.
+gradient, and which are held there only by rounding.
 
 Axes: T trial.
 """
@@ -46,7 +46,8 @@ _N_FACTORS = 3
 """The number of matrices v, k and q: with the skip connection, the way out of the gradient's zero is along their
 product."""
 _N_POSITIONS = 20
-"""The number d in the attention scale: the logits of solutions 1 and 3 read positions."""
+"""The number of positions. It is also the d of the attention scale in solutions 1 and 3, whose logits read
+positions."""
 _TYPICAL_EPS = 1e-4
 _PER_DECADE = 2
 _ZERO = Ending("degenerate_zero")
@@ -77,8 +78,8 @@ class Trials:
 
     @classmethod
     def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
-        """Reads the trials of a ledger; with `at_most`, only the first that many, in the order in which they were
-        drawn.
+        """Reads the trials of a ledger, in the order in which they were drawn; only the first `at_most` trials if it is
+        given.
         """
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
@@ -244,8 +245,8 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
 
 
 def share_of(n: NDArray[Any], k: NDArray[Any]) -> Rate:
-    """Returns the rate, with its interval, of trainings with a property: k (n_trials,) out of n (n_trials,) in each
-    trial.
+    """Returns the rate of trainings with a property, with its interval, given that k of the n trainings of each trial
+    have it.
     """
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
@@ -358,7 +359,7 @@ def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -
 
 
 def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
-    """Returns which of the trainings that are stuck in float32 are stuck in float64 too, (len(rows),)."""
+    """Returns which trainings that are stuck in float32 are stuck in float64 too, (len(rows),)."""
     stays = np.zeros(len(rows), dtype=bool)
     keys = [parameters_of(row).static_key() for row in rows]
     for key in dict.fromkeys(keys):
@@ -371,8 +372,8 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
 
 
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
-    """Reports which share of the trainings stuck in float32 float64 frees. The interval allows for trainings of one
-    trial that end alike.
+    """Reports which share of the trainings stuck in float32 is freed by float64. The interval allows for trainings of
+    one trial that end alike.
     """
     _, place = np.unique([row["trial"] for row in rows], return_inverse=True)
     rate = share_of(np.bincount(place), np.bincount(place, weights=~stays))

@@ -1,6 +1,6 @@
 """The workload of category pairs: attention, mostly without softmax, on random strings of independent categories.
 
-Trainings of these models get stuck where the gradient vanishes and the task is not solved.
+Trainings of these models often get stuck where the gradient vanishes although the task is not solved.
 
 Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
 fully connected part?"; formulas and corrections: docs/theory.md.

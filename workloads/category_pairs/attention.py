@@ -1,4 +1,5 @@
-"""Single-head attention over one-hot tokens, computed without multiplying by the (N + M)-row token matrix.
+"""Single-head attention over one-hot tokens, computed without multiplying by the matrix of tokens, which has a row for
+each category and each position.
 
 A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is
 Z = value (sum_j weights_ji X_j) + residual X_i. The one-hot category selects rows, and the one-hot positions form an

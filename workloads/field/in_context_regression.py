@@ -112,8 +112,8 @@ def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that are learned: those whose entry of M exceeds half of its
-    optimal value.
+    """Counts the principal directions of the inputs that are learned: those whose entry of the matrix M is above half
+    of its optimal value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

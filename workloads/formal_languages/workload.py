@@ -35,7 +35,7 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
 POSITIONAL = 0.5
-"""A head is `positional` if it gives position 1 more than this share of the attention of CLS, on average over
+"""A head is `positional` if the query of CLS gives position 1 more than this share of its attention, on average over
 strings."""
 
 _N_STRINGS = 32

@@ -37,7 +37,7 @@ class Draw:
 
     @property
     def fixed(self) -> Self:
-        """Returns a `Draw` that gives the same numbers at all steps of training and evaluation, for what belongs to the
+        """A `Draw` that gives the same numbers at all steps of training and evaluation, for what belongs to the
         task.
         """
         return type(self)(self._own_seed, "fixed", 0)

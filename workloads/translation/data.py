@@ -1,8 +1,9 @@
-"""The corpus of a training, and the batches of a pack of translators: training pairs in buckets, and held-out pairs.
+"""The corpus of a training, and the batches of translators that are trained together: training pairs in buckets, and
+held-out pairs.
 
 A bucket holds sentence pairs of similar length, so that little is computed on padding. The bucket of a step depends on
-the corpus and the step alone, never on a training. So at a step all lanes of all packs have tensors of the same shape,
-with the same rounding.
+the corpus and the step alone, never on a training. So at a step the tensors of all trainings have the same shape, with
+the same rounding.
 
 Axes: L lane, B sentence, S source token, T target token, N sentence pair of the corpus, V word.
 """

@@ -148,7 +148,7 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
 
 
 def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
-    """Splits the loss into the terms that the program adds up, without terms that depend on no weight."""
+    """Splits the loss into the terms that the program adds up, and leaves out terms that depend on no weight."""
     dependent = program.dependent(values)
 
     def split(node: fx.Node) -> Iterator[fx.Node]:

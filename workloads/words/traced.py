@@ -224,7 +224,7 @@ def _behind(output: fx.Node) -> set[fx.Node]:
 
 
 def _is_normalized(node: fx.Node, output: fx.Node) -> bool:
-    """Returns whether a node of the graph is the softmax of the model's output itself, up to views."""
+    """Returns whether a node of the graph is the softmax of the model's output itself, or of a view of it."""
     if node.target not in SOFTMAXES:
         return False
     (source,) = node.all_input_nodes

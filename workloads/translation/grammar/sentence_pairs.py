@@ -1,8 +1,8 @@
 """Generates sentences in both languages, with the grammar's annotations, and a corpus of them in padded arrays.
 
 The choices of sentence i are a function of (seed, i): a row of outcomes, with one column per place, such as
-`subject.noun`. Each place has its own column, so a choice that a sentence does not make does not shift the others, and
-a longer corpus begins with the sentences of a shorter one.
+`subject.noun`. Each place has its own column. The outcomes at other places are therefore the same whether or not a
+sentence makes a choice, and a longer corpus begins with the sentences of a shorter one.
 
 Axes: N sentence pair, S source word, T target word or token, A arc.
 """
