@@ -1,6 +1,5 @@
-"""The console script `attnsweep`. It imports the command line inside a `try`, so that Ctrl-C during the imports gives
-an exit code instead of a traceback.
-"""
+"""The console script `attnsweep`. It imports the command line inside a `try`, so that Ctrl-C during the imports ends
+with an exit code and not with a traceback."""
 
 import atexit
 import gc
@@ -8,7 +7,8 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line. Makes garbage collections rare, and exits with code 130 for Ctrl-C during the imports."""
+    """Runs the command line. Makes garbage collections rare. If Ctrl-C comes during the imports, the exit code is
+    130."""
     # Modules that are imported leave no garbage, but the garbage collector would scan all their objects again and
     # again: for a sixth of the time of `attnsweep status` or `run`, and once more at exit.
     gc.set_threshold(50_000)

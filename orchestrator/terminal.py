@@ -17,7 +17,7 @@ def plain(text: str) -> str:
 
 
 class PlainConsole(Console):
-    """Rich's console for untrusted text: without markup, and with control characters escaped."""
+    """Rich's console for untrusted text: it interprets no markup, and escapes control characters."""
 
     def __init__(
         self, *, file: TextIO | None = None, stderr: bool = False, soft_wrap: bool = False, width: int | None = None
@@ -27,7 +27,7 @@ class PlainConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escapes control characters in the text that Rich prints. Colours and live bars still work, because they are
-        not text."""
+        """Escapes control characters in the text that Rich prints. Rich's colours and live bars still work, because
+        they are not text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

@@ -1,4 +1,5 @@
-"""Search spaces and sweeps, as frozen specs: written in Python, stored as JSON and read back without loss."""
+"""Search spaces and sweeps as immutable specs. They are written in Python, stored as JSON and read back without
+loss."""
 
 if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")

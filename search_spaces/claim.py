@@ -1,4 +1,5 @@
-"""A claim that can be verified: a sentence, what it states about rates and medians of groups, and a training budget."""
+"""A claim that can be verified. It has a sentence, statements on rates and medians of groups of trainings, and a budget
+of trainings."""
 
 import json
 from collections.abc import Mapping
@@ -96,7 +97,7 @@ class Claim(SpecModel):
         )
 
     def next_size(self, n: int) -> int | None:
-        """Returns how many trainings each group has at the next test; `None` if the budget is spent.
+        """Returns how many trainings each group has when the claim is evaluated next; `None` if the budget is used up.
 
         Args:
             n: The number of trainings of each group at the latest evaluation.

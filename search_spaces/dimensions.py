@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import SpecError
 Scalar: TypeAlias = bool | int | float | str | None
 
 _LARGEST = 2**53
-"""The largest whole number that can be drawn: Optuna draws whole numbers as doubles."""
+"""The largest whole number that can be drawn. It is limited because Optuna draws whole numbers as doubles."""
 
 
 def _check_scalar(value: object) -> object:
@@ -72,7 +72,7 @@ class Categorical(Positional):
 
 
 class _Range(Positional):
-    """Base of ranges of numbers. Its subclasses declare the fields `low` and `high`."""
+    """Base class of ranges of numbers. Its subclasses declare the fields `low` and `high`."""
 
     positional = ("low", "high")
 
@@ -201,7 +201,7 @@ class Zip(Positional):
 
     @staticmethod
     def row(text: str) -> list[Scalar]:
-        """Parses a row from the JSON text that Optuna drew."""
+        """Parses one row of a `Zip` from the JSON text that Optuna drew."""
         row: list[Scalar] = json.loads(text)
         return row
 

@@ -46,7 +46,7 @@ class Rate(Positional):
 
     @property
     def label(self) -> str:
-        """The name of the quantity in tables and figures: `rate of solved`."""
+        """The name of the rate in tables and figures, such as `rate of solved`."""
         return f"rate of {self.outcome}"
 
 
@@ -60,7 +60,8 @@ class LossQuantile(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name in tables and figures: `loss_quantile` for the median, else `loss_quantile 0.9`."""
+        """The name of the quantile in tables and figures: `loss_quantile` for the median, otherwise with the level,
+        `loss_quantile 0.9`."""
         return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
 
 
@@ -84,12 +85,13 @@ class OnsetQuantile(Positional):
 
     @property
     def label(self) -> str:
-        """The name in tables and figures: `onset of solved` for the median, else `onset of solved 0.9`."""
+        """The name of the quantile in tables and figures: `onset of solved` for the median, otherwise with the level,
+        `onset of solved 0.9`."""
         return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
 
 
 Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
-"""Any quantity that can be measured of a trial."""
+"""Any quantity that can be computed for a trial from its trainings."""
 
 
 def goal_of(objective: Measured) -> str:
@@ -143,7 +145,8 @@ class Constraint:
     bound: float
 
     def excess(self, value: float) -> float:
-        """Returns how far `value` lies beyond the bound; 0 or less if the constraint holds, as Optuna expects."""
+        """Returns by how much `value` exceeds the bound. As Optuna expects, the result is at most 0 if the constraint
+        is met."""
         return value - self.bound if self.measured.direction == "minimize" else self.bound - value
 
 
@@ -242,6 +245,6 @@ def objective_value(
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:
-    # The quantile is an order statistic, because interpolation would give losses that no training had. NumPy's method
+    # The quantile is one of the values, because interpolation would give losses that no training had. NumPy's method
     # `inverted_cdf` gives the same, but takes a hundred times as long for a few numbers.
     return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

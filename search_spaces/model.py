@@ -1,4 +1,4 @@
-"""The base class of all parts of a spec: immutable, strictly validated, with errors of one line."""
+"""The base class of all parts of a spec. Specs are immutable and strictly validated, and their errors have one line."""
 
 import re
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
     """Converts the first error that a pydantic `ValidationError` lists to a `SpecError`.
 
     Args:
-        fields: The names of all valid fields, from which the fix suggests the nearest.
+        fields: The names of all valid fields. For a misspelled one, the error suggests the nearest of them.
     """
     mistakes = error.errors(include_url=False)
     # If a required field is misspelled, Pydantic reports two mistakes: an unknown field and a missing field. The

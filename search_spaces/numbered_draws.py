@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class RandomDraws:
     """Draws the trials of a sweep with the sampler `random`, each from its own seed.
 
-    The values equal those of Optuna's `RandomSampler(seed)`, which takes several times as long.
+    The values are the same as those of Optuna's `RandomSampler(seed)`, which takes several times as long to draw them.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -107,7 +107,7 @@ class _Space:
         return self.stored(values)
 
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns the values as the Optuna study stores them."""
+        """Returns drawn values in the form in which the Optuna study stores them."""
         values = {**drawn, **self._single}
         # Optuna's internal form may round a value. Therefore each value is converted to it and back.
         return {
@@ -175,7 +175,7 @@ class _Sequence(SweepQMCSampler):
 
 
 class _GridDraws(RandomDraws):
-    """Draws every point of the grid once, in an order that the sweep's seed decides."""
+    """Draws every point of the grid once, in an order that depends on the sweep's seed."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)

@@ -111,7 +111,7 @@ Pruner: TypeAlias = Annotated[
     Discriminator("kind"),
     BeforeValidator(_read),
 ]
-"""The rule by which trials are ended early."""
+"""Any of the pruners of this module: a rule by which trials are ended early."""
 
 PatientPruner.model_rebuild()
 

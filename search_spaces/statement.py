@@ -85,7 +85,8 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Whether the statement compares medians of a metric's values, rather than rates or medians of steps."""
+        """Whether the statement compares medians of a metric's values. Other statements compare rates, or medians of
+        steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property

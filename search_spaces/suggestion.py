@@ -19,7 +19,8 @@ from attnsweep.search_spaces.sweep import Sweep
 class _BudgetedGridSampler(GridSampler):
     """Optuna's grid sampler, except that it does not stop the study when all grid points are used.
 
-    The number of trials ends a sweep, and outside `study.optimize` Optuna's way to stop raises an error.
+    A sweep ends after its number of trials. Optuna's sampler would stop the study, which raises an error outside
+    `study.optimize`.
     """
 
     def after_trial(self, *_: object) -> None: ...
@@ -92,7 +93,8 @@ def trial_seed(sweep: Sweep, trial: int) -> int:
 
 
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """Returns the Optuna distributions of the unconditional parameters and of each `Zip`, by name in the space."""
+    """Returns the Optuna distributions of all unconditional parameters and of each `Zip`, by their names in the
+    space."""
     return {name: dimension.distribution() for name, dimension in sweep.drawn().items()}
 
 

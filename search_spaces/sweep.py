@@ -31,7 +31,7 @@ SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
 
 def _named(space: object) -> object:
-    """Validates the parameters of a space one by one, so that an error names the bad parameter."""
+    """Validates the parameters of a space one by one, so that an error names the parameter that is wrong."""
     return {name: _dimension(name, given) for name, given in space.items()} if isinstance(space, Mapping) else space
 
 
@@ -150,7 +150,7 @@ class Sweep(SpecModel):
         return _text(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """Returns the spec as YAML 1.2, which `attnsweep run` accepts. Fields at their default are left out."""
+        """Returns the spec as YAML 1.2, which `attnsweep run` accepts. Leaves out fields that have their default."""
         return yaml_text(_non_defaults(self))
 
     @classmethod
@@ -194,7 +194,7 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """Returns the parameters that vary unconditionally, alone or in a `Zip`."""
+        """Returns the dimensions of the parameters that vary and depend on no other parameter, alone or in a `Zip`."""
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
@@ -239,7 +239,8 @@ def zipped_names(name: str) -> list[str]:
 
 
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
-    """Checks that each row of a `Zip` has a value for each of its parameters, and that no other entry names them."""
+    """Checks that each row of a `Zip` has a value for each of its parameters, and that the space names these parameters
+    nowhere else."""
     parameters = zipped_names(key)
     if len(parameters) < 2:
         raise SpecError(
@@ -269,7 +270,7 @@ def sha256_of(spec: object) -> str:
 
 
 def _non_defaults(part: SpecModel) -> dict[str, object]:
-    """Converts a part of a spec to plain values, without fields at their default."""
+    """Converts a part of a spec to plain values. Leaves out fields that have their default."""
     return {
         name: _plain(value)
         for name, field in type(part).model_fields.items()

@@ -1,4 +1,4 @@
-"""Validates a sweep against its workload."""
+"""Checks a sweep against the parameters and outcomes that its workload declares."""
 
 import itertools
 import math
@@ -107,7 +107,7 @@ def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
     for index, choice in enumerate(choices):
-        # Like Optuna, the comparison treats 1, 1.0 and True as equal.
+        # As in Optuna, 1, 1.0 and True count as equal choices.
         if choice in choices[:index]:
             raise SpecError(
                 f"{name}.choices", given=choice, expected="each choice once", fix="remove the repeated choice"

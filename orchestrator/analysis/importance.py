@@ -137,7 +137,8 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # Optuna is imported inside the function, because its importance evaluator loads scikit-learn, which takes seconds.
+    # Optuna's importance evaluator loads scikit-learn, which takes seconds. Therefore Optuna is imported only inside
+    # this function.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 
@@ -147,7 +148,8 @@ def _evaluate(
         params = {name: trial[name] for name in space}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), value=float(value)))
     with warnings.catch_warnings():
-        # Optuna warns when it leaves out a branch of a conditional parameter because the branch has a single trial.
+        # Optuna warns if it ignores a branch (one of the ways in which a conditional parameter varies) that has only
+        # one trial.
         warnings.simplefilter("ignore")
         return PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
 

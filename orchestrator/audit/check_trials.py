@@ -255,7 +255,8 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
     for trial in books.asked:
         place = books.places.get(trial.number)
         if place is None or undrawn(books.directory.spec, trial.params):
-            # `compare_trials` reports trials without values for some of their parameters.
+            # Trials without values for some of their parameters are skipped here, because `compare_trials` reports
+            # them.
             continue
         replicates = books.rows["replicate"].slice(place.start, len(place)).to_pylist()
         try:

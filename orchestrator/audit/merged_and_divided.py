@@ -93,7 +93,7 @@ def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> 
         with SweepData.open(directory.place).reading() as connection:
             machines = check_machines(environments_in(connection), directory)
     except UserError:
-        # If a shard cannot be read, the audit of that shard has reported the error already.
+        # If a shard cannot be read, no error is reported here, because the audit of this shard has already reported it.
         machines = []
     return Audit(
         directory=str(directory.place),

@@ -60,7 +60,7 @@ def main() -> None:
         _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
-        # Without arguments Typer has already printed the help, and the message is empty.
+        # If the command was called without arguments, Typer has already printed the help, and the message is empty.
         if message := mistake.format_message().rstrip("."):
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)

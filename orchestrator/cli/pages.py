@@ -67,7 +67,7 @@ def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
     code = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
     sections = []
     for name, text in pages.items():
-        # A comment line in a code block begins with #, so it looks like a heading.
+        # Code blocks are blanked out first, because a comment line in them begins with # and looks like a heading.
         headings = re.finditer(r"^(#+) (.+)$", code.sub(lambda block: " " * len(block[0]), text), re.MULTILINE)
         starts = [(heading.start(), len(heading[1]), heading[2]) for heading in headings]
         for number, (start, level, heading) in enumerate(starts):

@@ -111,7 +111,7 @@ class Deviation:
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
-        # Only the kinds of errors are compared, because messages may contain addresses and sizes.
+        # Only the types of the errors are compared, because their messages may contain memory addresses and sizes.
         same["error"] = _kind(self.recorded) == _kind(self.replayed)
         return [name for name, is_same in same.items() if not is_same]
 

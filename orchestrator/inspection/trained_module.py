@@ -173,7 +173,7 @@ def _about(trained: TrainedModule) -> dict[str, Any]:
 def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
     from safetensors.torch import save_file
 
-    # safetensors refuses tensors that share memory, so tied weights are copied for each of their names.
+    # safetensors refuses tensors that share memory. So tied weights are copied, once for each of their names.
     state = {name: value.detach().clone().contiguous() for name, value in trained.module.state_dict().items()}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in _about(trained).items()}
     save_file(state, folder / _WEIGHTS_FILE, texts)

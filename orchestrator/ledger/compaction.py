@@ -1,7 +1,7 @@
 """Merges fragments (the files that one commit wrote, one for each table), and removes what a crash or a merge left.
 
-A merge is published like a commit, under a new name. From that moment the fragments that it lists as replaced do not
-count; they are removed next. So each row counts exactly once, wherever a crash strikes.
+A merge is published like a commit, under a new name. From that moment the fragments whose rows it holds are invalid;
+they are removed next. So each row is read exactly once, even after a crash.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -27,10 +27,12 @@ from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, par
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
-"""The tables in the order of their publication. Writing the last one commits the fragment."""
+"""The names of the tables, in the order in which a commit writes their files. Writing the last file completes the
+commit."""
 
 MERGED = "merged-"
-"""The prefix of merged fragments' names. No pack's name begins with it."""
+"""The prefix of the names of merged fragments. The names of packs, with which other fragments' names begin, never begin
+with it."""
 
 ROW_GROUP_ROWS = 131_072
 """Number of rows in a row group of a Parquet file: few enough for a query to skip the row groups of trials that it does
@@ -104,7 +106,7 @@ class Snapshot:
     def dataset(self, table: str) -> ds.Dataset:
         """Returns the rows of one table as a pyarrow dataset.
 
-        A column that a newer version has added is null in the rows of files that lack it.
+        If files of an older version lack a column, it is null in their rows.
         """
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
@@ -120,7 +122,7 @@ class Snapshot:
         return names
 
     def only(self, names: Iterable[str]) -> "Snapshot":
-        """Returns a snapshot of the given fragments alone."""
+        """Returns a snapshot of these fragments alone."""
         chosen = set(names)
         return replace(
             self,
@@ -245,12 +247,14 @@ def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
 
 
 def fragment_names(place: Place) -> list[str]:
-    """Returns the names of all fragments in the folder `trainings`, including replaced ones, in order."""
+    """Returns the names of all fragments in the folder `trainings`, in order. Fragments that a merged fragment replaces
+    are included."""
     return sorted(place.names("trainings"))
 
 
 def names_in_all(place: Place) -> list[str]:
-    """Returns the names of all fragments like `fragment_names`, but of all shards if the sweep has shards."""
+    """Returns the names of all fragments like `fragment_names`. If the sweep has shards, returns those of all
+    shards."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 

@@ -29,7 +29,7 @@ class Garbage:
 
     Attributes:
         file: The file's path in the sweep directory.
-        n_bytes: The file's size; for curves that can be thinned, an estimate of what that frees.
+        n_bytes: The file's size; for curves that can be thinned, an estimate of the bytes that thinning frees.
         kind: Why the file is not needed, in words.
     """
 

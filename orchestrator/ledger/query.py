@@ -32,7 +32,8 @@ ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 """The largest answer, in bytes, that is held in memory. DuckDB's own memory limit does not count the answer."""
 _ROWS_AT_ONCE = 100_000
 _SAID_CHARACTERS = 400
-"""Limit on a quoted message of DuckDB, which may repeat the whole query."""
+"""Maximum length of a message of DuckDB that is quoted in an error, because such a message may repeat the whole
+query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """DuckDB's types of statements that return rows. DuckDB gives a PIVOT the type MULTI."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}

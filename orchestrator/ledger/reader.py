@@ -1,4 +1,4 @@
-"""Reads a sweep's ledger, also during a run: each call sees every row committed so far, once."""
+"""Reads a sweep's ledger, also during a run: each call sees every row that has been committed, exactly once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,8 +71,8 @@ class Ledger:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context that yields a connection as from `connect`. In it, errors that a damaged file causes name the
-        file."""
+        """A context that yields a connection as from `connect`. If a damaged file causes an error in the context, the
+        error names the file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
@@ -89,7 +89,7 @@ class Ledger:
                 tables = {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
             return sorted(snapshots[0].rows()), tables
 
-        # File names end with a digest of the content, so equal names mean equal content.
+        # File names end with a digest of the content. So if all names are the same, the contents are the same.
         if self._fetched is None or self._fetched[0] != names_in_all(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
-"""Increased when a column changes its meaning or type, but not when a column is added."""
+"""The version of the tables' columns. It is increased when a column changes its meaning or type, but not when a column
+is added."""
 
 SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -60,7 +61,8 @@ def trainings_schema(
         parameters: The workload's declared parameters: one column `param_<name>` each.
         level_names: The workload's reference levels: one column `level_<name>` each.
         event_names: The workload's events: one column `event_<name>` each.
-        outcomes: The workload's own outcomes, by label: stored in the metadata of the column `outcome`.
+        outcomes: The outcomes that the workload itself declares, by label. They are stored in the metadata of the
+            column `outcome`.
     """
     own = (
         {_OUTCOMES: json.dumps({label: asdict(replace(outcome, when=None)) for label, outcome in outcomes.items()})}
@@ -135,7 +137,7 @@ def trainings_schema(
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
     """Returns the columns of each table of a workload's sweeps. A workload without attention heads has no table
     `heads`."""
-    # The type is `Any`, because mypy confuses the `__hash__` of the class with the `__hash__` of its instances.
+    # The type is `Any`, because mypy takes the `__hash__` of the class for that of its instances.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))
@@ -250,7 +252,7 @@ def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the rows of a table, sorted by the keys. The key columns must be integers or texts without nulls."""
+    """Returns the rows of a table, sorted by the key columns, which must be integers or texts without nulls."""
     table = table.unify_dictionaries()
     place, n_places = np.zeros(table.num_rows, np.int64), 1
     for key in keys:
@@ -269,7 +271,7 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def outcomes_in(schema: pa.Schema) -> dict[str, Outcome]:
-    """Reads the workload's own outcomes, by label, from the schema of a file of `trainings`."""
+    """Reads the outcomes that the workload itself declares, by label, from the schema of a file of `trainings`."""
     metadata: Mapping[bytes, bytes] = schema.field("outcome").metadata or {}
     own: dict[str, Any] = json.loads(metadata.get(_OUTCOMES.encode(), b"{}"))
     return {label: Outcome(**outcome) for label, outcome in own.items()}
@@ -283,7 +285,7 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The description of an optional parameter already states the meaning of null.
+    # The description of an optional parameter already says what null means, so nothing is added to it.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
@@ -323,7 +325,7 @@ def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
 BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
     {"trainings": trainings_schema(TrainingParameters), "curves": curves_schema(), "heads": heads_schema(())}
 )
-"""The columns that the tables of every sweep have, whatever the workload."""
+"""The columns that the tables of every sweep have, by table. Each workload adds its own."""
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:

@@ -56,7 +56,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EndedTrainings:
-    """The ended trainings of one trial, by replicate. A replicate that is recorded twice counts once."""
+    """The ended trainings of one trial, by replicate number. A replicate that is recorded twice counts once."""
 
     by_replicate: dict[int, Ending] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class EndedTrainings:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether the trial was pruned: then all its trainings were pruned, except those that failed."""
+        """Whether the trial was pruned: all its trainings were pruned, except those that failed."""
         return any(ending.outcome == PRUNED for ending in self.by_replicate.values())
 
     @property

@@ -144,7 +144,7 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
         ledgers = ", ".join(map(str, places))
-        # A message of DuckDB may quote an error of the operating system that Arrow met.
+        # DuckDB's message may quote the error number of an error of the operating system, which Arrow met.
         quoted = re.search(r"IOError.*\[errno (\d+)\]", str(error))
         number = int(quoted[1]) if quoted else None
         failure = error if isinstance(error, OSError) or number is None else OSError(number, os.strerror(number))
@@ -174,7 +174,7 @@ def set_aside(place: Place, name: str) -> None:
 
 
 def set_damage_aside(place: Place) -> dict[str, str]:
-    """Sets all damaged fragments aside, in the folder `set_aside`. Only the holder of the sweep's lock may call it.
+    """Moves all damaged fragments to the folder `set_aside`. Only the holder of the sweep's lock may call it.
 
     Returns:
         A message for each fragment, by name.
@@ -221,7 +221,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Raises UserError if a training is in more than one fragment; called before fragments are merged."""
+    """Raises UserError if a training is in more than one fragment. Call it before fragments are merged."""
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",

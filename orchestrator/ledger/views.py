@@ -1,4 +1,5 @@
-"""DuckDB views of the ledger's tables, of one sweep or of several together; and names and texts quoted for SQL."""
+"""DuckDB views of the ledger's tables, for one sweep or several together, and functions that quote names and texts for
+SQL."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

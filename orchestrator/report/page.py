@@ -235,7 +235,8 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     try:
         for picture in pictures:
             _put(folder / f"{picture.name}.svg", picture.svg.encode())
-        # A path on the page may contain surrogates, because paths need not be UTF-8.
+        # Characters that UTF-8 cannot represent are replaced. They may come from a path, because paths need not be
+        # UTF-8.
         _put(out, page.encode("utf-8", errors="replace"))
     except UserError:
         if is_new:

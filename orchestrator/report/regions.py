@@ -229,7 +229,8 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     try:
         asked = read_phase_diagram(connection, [spec], x, y, regions.question.ending)
     except UserError:
-        # A phase diagram needs parameters whose values are numbers. For other values the report shows only the cells.
+        # A phase diagram needs parameters whose values are numbers. For parameters with other values, the report shows
+        # only a table of cells.
         return Plane(outcomes, None, ())
     diagrams = (read_phase_diagram(connection, [spec], x, y, Ending(outcome)) for outcome in outcomes.outcomes)
     return Plane(outcomes, asked, tuple(diagram for diagram in diagrams if diagram.surface is not None))

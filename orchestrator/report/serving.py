@@ -165,7 +165,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
             port = int(self.connection.getsockname()[1])
             host, cookies = self.headers.get("Host", ""), self.headers.get("Cookie", "")
             status, text, more = served.answer(self.path, host, cookies, port)
-            # A browser may close the connection before it has read the whole response.
+            # The error is ignored: a browser may close the connection before it has read the whole response.
             with suppress(ConnectionError):
                 if status == HTTPStatus.OK and urlsplit(self.path).path == _CHANGES:
                     self._tell_changes()

@@ -1,1 +1,2 @@
-"""Where a sweep lives: a folder of a file system, or a prefix of an S3-compatible object store."""
+"""The place of a sweep (a folder of a file system, or a prefix of an S3-compatible object store) and the records in
+it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _MOST_CHARACTERS = 5000
-"""MLflow's limit for the value of a tag."""
+"""The maximum length of a tag's value, which MLflow sets."""
 
 
 @dataclass(frozen=True)

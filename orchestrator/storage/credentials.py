@@ -1,4 +1,4 @@
-"""Removes passwords and tokens from texts that are shown or stored, and refuses specs that hold any, because specs are
+"""Removes passwords and tokens from texts that are shown or stored. Refuses specs that hold any, because specs are
 stored unchanged."""
 
 import re

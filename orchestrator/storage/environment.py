@@ -145,7 +145,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
 
 
 def new_identity(name: str) -> str:
-    """Returns a new readable name for a sweep. The random end distinguishes sweeps that start in the same second."""
+    """Returns a new readable name for a sweep. Its random end distinguishes sweeps that start in the same second."""
     return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -154,7 +154,7 @@ def current_provenance() -> dict[str, Any]:
     command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        # Paths in the command may not be UTF-8, but the record must be UTF-8.
+        # The command may contain paths that are not UTF-8. They are escaped, because the record must be UTF-8.
         "command": command.encode(errors="backslashreplace").decode(),
         "user": getpass.getuser(),
         "host": platform.node(),

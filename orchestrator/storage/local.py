@@ -57,8 +57,8 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A local folder as the place of a sweep. As POSIX guarantees, an opened file can be read even after its
-    removal."""
+    """A local folder as the place of a sweep. An opened file can be read even after its removal, as POSIX
+    guarantees."""
 
     path: Path
 
@@ -103,7 +103,7 @@ class LocalFolder:
         return self._status(name) is not None
 
     def read_text(self, name: str) -> str:
-        # The file is read as bytes, because `Path.read_text` would translate line endings and so hide damage in them.
+        # The file is read as bytes. `Path.read_text` would translate line endings, and so hide damage in them.
         with reading(str(self.path / name)):
             return regular_file(self.path / name).read_bytes().decode()
 
@@ -218,7 +218,7 @@ class LocalFolder:
                 for folder, temporary in temporaries.items():
                     _rename(temporary, self._file(folder, name))
             except (OSError, UserError):
-                # Unfinished files are removed at once, because the disk may be full. If the process is killed instead,
+                # Unfinished files are removed at once, because the disk may be full. If the process is killed before,
                 # the next writer removes them.
                 for temporary in temporaries.values():
                     with suppress(OSError):
@@ -339,8 +339,8 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def regular_file(path: Path) -> Path:
-    """Returns the path if it leads to a regular file. Raises OSError otherwise: opening a FIFO would block, and a
-    device has no end."""
+    """Returns the path if it leads to a regular file, else raises OSError: opening a FIFO would block, and reading a
+    device might not end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "this path is not a regular file", str(path))
     return path

@@ -55,12 +55,12 @@ class Owner:
 
     @classmethod
     def this_process(cls, work: str) -> "Owner":
-        """Returns the present process as an owner whose lock begins now."""
+        """Returns this process as an owner whose lock begins now."""
         return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
 
     @classmethod
     def from_json(cls, text: str) -> "Owner | None":
-        """Parses the text that `to_json` writes; returns `None` for an incomplete or any other text."""
+        """Parses the text that `to_json` writes. Returns `None` for any other text, such as an incomplete one."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
@@ -84,11 +84,11 @@ class Owner:
 
 
 class TakenError(UserError):
-    """Raised if another process has locked the sweep that this process wants to write to."""
+    """Raised if another process holds the lock of the sweep that this process wants to write to."""
 
 
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
-    """Returns the error for a sweep that is locked by another process."""
+    """Returns the error that says which process has locked the sweep."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
     return TakenError(
         place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix
@@ -116,10 +116,10 @@ class Versioned(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """Interface of an object store that holds a lease. `str(store)` names the sweep."""
+    """Interface of an object store that holds a lease (the lock of a sweep). `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object still has the given version or, for `None`, if there is no object. Atomic.
+        """Writes a text if the object's version is still `version`; for `None`, if there is no object. Atomic.
 
         Returns:
             The new version; `None` if nothing was written.
@@ -133,7 +133,7 @@ class LeaseStore(Protocol):
 
 
 class ObjectLock:
-    """A lease on a sweep in an object store. A thread of the holder renews the lease until `close`.
+    """The lock of a sweep in an object store: a lease that expires. A thread of its holder renews it until `close`.
 
     Args:
         store: The store that holds the sweep.

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.storage.locks import LEASE_FILE
 ASIDE = "set_aside"
 """Folder of files that were set aside: they are not read any more, and the user may delete them."""
 CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints of unfinished packs."""
+"""Folder of the checkpoints of packs that have not ended."""
 
 
 def digest(file: BufferedReader | pa.NativeFile) -> str:
@@ -60,7 +60,7 @@ class Place(Protocol):
         """
 
     def inside(self, folder: str) -> Self:
-        """Returns a folder of this place as a place itself. Raises UserError if a link has that name."""
+        """Returns a folder in this place as a place of its own. Raises UserError if the name is that of a link."""
 
     def is_vacant(self) -> bool:
         """Returns whether a new sweep can be created here, because the place does not exist or is empty."""
@@ -109,7 +109,8 @@ class Place(Protocol):
         """Returns the name of a Parquet file with its folder and place, as messages print it."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
-        """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if there is none."""
+        """Opens a Parquet file. If there is none, raises a FileNotFoundError whose `filename` is that of
+        `file_name`."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Publishes one Parquet file under the same name in each of several folders, in the given order.
@@ -124,10 +125,11 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, named with their suffix, from a folder ("" is the place itself), durably."""
+        """Removes files from a folder; "" is the place itself. Names include the suffix. The removal is durable when
+        the call returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
-        """Moves a Parquet file to the folder `set_aside/<folder>`, where no reader looks for rows."""
+        """Moves a Parquet file to the folder `set_aside/<folder>`, whose files are not read any more."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
         """Takes the sweep's lock, or the lock in another file if one is named. If another process has the lock, raises

@@ -93,7 +93,7 @@ def nearest(place: Place, file: str, otherwise: str) -> str:
 
 
 def as_argument(place: object) -> str:
-    """Returns the place quoted for a shell, in a form that no command mistakes for an option."""
+    """Returns the place as one quoted argument for a shell, which no command takes for an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 

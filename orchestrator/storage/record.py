@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Record)
 
 
 class DamagedRecordError(UserError):
-    """Raised if a stored record differs from what was written."""
+    """Raised if a record's file is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RecordFile(Generic[R]):
             ) from damage
 
     def read_if_there(self, place: Place) -> R | None:
-        """Reads the record like `read`; returns `None` if there is no such file."""
+        """Reads the record like `read`, but returns `None` if there is no such file."""
         with suppress(FileNotFoundError):
             return self.read(place)
         return None
@@ -110,7 +110,8 @@ class RecordFile(Generic[R]):
         try:
             content = json.loads(text)
             if isinstance(content, dict) and _CHECKSUM in content:
-                # A different spelling of the same content, such as 1E-9 for 1e-9, counts as damage too.
+                # The text must be exactly as it was written. Another spelling of the same content, such as 1E-9 for
+                # 1e-9, counts as damage.
                 is_as_written = text == _written(content)
                 if content.pop(_CHECKSUM) != sha256_of(content):
                     raise ValueError("the contents do not match the stored sha256")

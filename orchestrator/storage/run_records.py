@@ -292,7 +292,8 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the replays that an earlier run has recorded, or those of all shards together; `None` if there are none.
+    """Returns the replays (repeated trainings) that an earlier run has recorded, those of all shards together; `None`
+    if there are none.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.

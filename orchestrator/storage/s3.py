@@ -80,7 +80,7 @@ class ObjectPrefix:
         return not self._has_objects("")
 
     def check_makeable(self) -> None:
-        """Does nothing, because only writing the first object shows whether the prefix is writable."""
+        """Does nothing, because only writing an object shows whether the prefix is writable."""
 
     def make(self) -> None:
         """Does nothing, because a prefix exists as soon as it has an object."""
@@ -103,7 +103,7 @@ class ObjectPrefix:
         return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
-        """Reads an object's text; the version is the object's ETag."""
+        """Reads an object's text and, as its version, the ETag that the store gives it."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 answer = self._store.get(self._key(name))
@@ -132,7 +132,7 @@ class ObjectPrefix:
                 return None
 
     def now(self) -> datetime:
-        """Returns the time by the store's clock, read from a temporary object that is written for this purpose."""
+        """Returns the time by the store's clock: that of a temporary object, which is written for this purpose."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
             self._uploads.put(self._key(name), b"")
@@ -141,7 +141,7 @@ class ObjectPrefix:
         return written
 
     def texts(self, folder: str) -> list[str]:
-        """Returns the names of the texts in a folder of the prefix."""
+        """Returns the names of the text files in a folder of the prefix."""
         with self.answering():
             listed = self._store.list_with_delimiter(self._key(folder))
         return [file["path"].rpartition("/")[2] for file in listed["objects"]]
@@ -169,7 +169,7 @@ class ObjectPrefix:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        """Returns no names, because an unfinished upload leaves no object."""
+        """Returns no names, because an interrupted upload leaves no object."""
         del folder
         return []
 
@@ -229,7 +229,7 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Returns the key of an object relative to the whole sweep's prefix, which the store's clients add."""
+        """Returns the key of an object without the prefix of the whole sweep, which the store's clients add."""
         return self._base + name
 
     @contextmanager
@@ -282,8 +282,8 @@ class _Ranges(io.RawIOBase):
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
-    """Opens a prefix in an object store. Endpoint, region and credentials come from the environment or AWS's
-    configuration files.
+    """Opens a prefix in an object store. The endpoint, the region and credentials are read from the environment or from
+    AWS's configuration files.
 
     Raises:
         StoreError: If AWS does not know the bucket's region.

@@ -21,13 +21,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_SHARDS = 100_000
-"""The limit on the number of shards, because readers open each shard."""
+"""The limit on the number of shards, because readers open the files of all shards."""
 _FOLDER = re.compile(r"shard-(0|[1-9]\d{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard of a sweep: the trials of one driver, which are the trials t with t mod `count` = `index`.
+    """A shard of a sweep, which one of several drivers trains: every trial whose number mod `count` is `index`.
 
     The shard's own Optuna study numbers its trials 0, 1, 2, ... Seeds, rows and messages use the sweep's numbers.
 

@@ -166,7 +166,7 @@ def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
 
 
 def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
-    """Returns the sha256 of each file that a workload records, by the file's path."""
+    """Returns the sha256 of each file that a workload's recorded values name, by the file's path."""
     digests = {}
     for path in named_files(pinned):
         with Path(path).open("rb") as file:

@@ -279,7 +279,7 @@ class SweepDirectory(SweepRecord):
             _RECORD.write(self.place, changed)
 
     def record(self) -> str:
-        """Returns the text of the sweep's file `sweep.json`."""
+        """Returns the text of the file `sweep.json` of this sweep."""
         return self.place.read_text(SWEEP_FILE)
 
     @property
@@ -341,7 +341,7 @@ def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterat
         raise UserError("DIR", given=str(place), expected="a folder that contains sweeps", fix="check the path")
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in sorted(folders):
-        # MLflow keeps a copy of a sweep's record in the folder `RUN_ID/artifacts`.
+        # Copies of a sweep's record that MLflow keeps, in folders `RUN_ID/artifacts`, are no sweeps.
         is_in_mlflow = folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name)
         if folders.isdisjoint(folder.parents) and not is_in_mlflow:
             n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))

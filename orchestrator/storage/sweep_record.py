@@ -162,7 +162,7 @@ class SweepRecord(Record):
 
     @property
     def engine_reason(self) -> str:
-        """The reason why the sweep has this engine, as a clause; empty if it was not recorded."""
+        """The reason why the sweep uses this engine, as a part of a sentence; empty if it was not recorded."""
         return str(self.provenance.get("engine_reason", ""))
 
     @property

@@ -91,7 +91,7 @@ class _Scope:
 
     Attributes:
         own: The module of the workload.
-        code: The user's code, if the workload is in a file.
+        code: The user's code, if the workload is in a file of the user.
     """
 
     own: str
@@ -135,7 +135,7 @@ def _file_of(name: str) -> Path | None:
     top, *parts = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # `find_spec` raises a ValueError for a module that was loaded without a spec.
+    except ValueError:  # `find_spec` raises a ValueError for a loaded module that has no import spec.
         return None
     if spec is None:
         return None
@@ -166,7 +166,7 @@ def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
 def _plain(node: object) -> str:
     """Formats a syntax tree as nested lists, without docstrings and positions.
 
-    Empty fields are left out, because new versions of Python add some.
+    Empty fields are left out, because new versions of Python add such fields.
     """
     if isinstance(node, ast.AST):
         fields = [(name, _plain(value)) for name in node._fields if (value := getattr(node, name, None)) is not None]

@@ -65,7 +65,8 @@ def _check_name(name: str) -> None:
         raise _refused(name, "a name that is not a keyword of Python")
     if name in registered_names():
         raise _refused(name, "a name that no installed workload has")
-    # Python looks for modules beside a script first, so a file torch.py would be imported instead of PyTorch.
+    # Python first looks for modules in the folder of a script. So a file named torch.py would be imported instead of
+    # PyTorch.
     if importlib.util.find_spec(name) is not None:
         raise _refused(name, "a name that no installed module has")
 

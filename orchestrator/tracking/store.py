@@ -37,7 +37,8 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    # Standard output is reserved for the user's results, which end with one JSON object.
+    # MLflow's messages are kept from standard output, which is reserved for the user's results and ends with one JSON
+    # object.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -101,7 +102,8 @@ def set_environment() -> None:
     """Sets environment variables for MLflow's time limits and verbosity. Must be called before MLflow is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # urllib3 would warn about every repeated request, and matplotlib about a home directory that is not writable.
+    # Less important warnings are hidden: urllib3 warns about every repeated request, and matplotlib about a home
+    # directory that is not writable.
     for name in ("urllib3.connectionpool", "matplotlib"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -226,7 +228,7 @@ def _make_database(database: Path) -> None:
         try:
             os.link(copy, database)
         except FileExistsError:
-            # Another sweep has created the same database in the meantime.
+            # Another sweep has created the same database meanwhile, which serves this sweep too.
             return
         except OSError:
             # On a file system without hard links, the copy is moved into place instead.

@@ -124,7 +124,7 @@ def ask_control_store(address: str, seconds: float) -> None:
     # The connection does not use web proxies, because a proxy cannot reach the inner network of a cluster.
     with grpc_utils.init_grpc_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            # The empty bytes are an empty protobuf message, which is this request's content.
+            # The request has no content: the empty bytes are an empty protobuf message.
             channel.unary_unary(_ARE_YOU_ALIVE)(b"", timeout=seconds)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:

@@ -279,7 +279,7 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here and may raise anything.
         text = f"{type(error).__name__}, whose text cannot be read\n"
-    # Arrow accepts no lone surrogates, and PostgreSQL no NUL characters.
+    # Arrow refuses lone surrogates, and PostgreSQL refuses NUL characters. Both are escaped.
     text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
     # Passwords are removed before the text is shortened, because half a password would not be recognized.
     text = without_credentials(text)

@@ -193,7 +193,8 @@ shin_flavours_full = shin_flavours.fix({"n_positions": 50, "batch_size": 1000, "
     name="shin_flavours_full",
     description="the combined model in four flavours at the paper's size: M = 50, 1,000 texts",
 )
-"""The sweep `shin_flavours` at the paper's size, with 50 calls of L-BFGS of 20 iterations each: two CPU hours."""
+"""The sweep `shin_flavours` at the paper's size, with 50 calls of L-BFGS of 20 iterations each. It takes two hours of
+CPU time."""
 
 shin_solution_2 = Sweep(
     name="shin_solution_2",

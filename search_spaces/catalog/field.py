@@ -155,9 +155,10 @@ modular_addition = Sweep(
     trials=3,
     replicates=64,
 )
-"""At which weight decay does a transformer that is trained on 70% of the pairs learn to add the others?
+"""At which weight decay does a transformer that is trained on 70% of the pairs learn to add the other pairs (modulo
+23)?
 
-One-block transformers without norms are trained full batch.
+One-block transformers without LayerNorm are trained on all these pairs at each step.
 """
 
 modular_addition_data = modular_addition.but(

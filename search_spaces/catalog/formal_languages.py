@@ -25,11 +25,12 @@ chiang_fig4 = Sweep(
     trials=8,
     replicates=100,
 )
-"""FIRST as Chiang & Cholak 2022 train it (section 5.3, Figure 4), for as long as their script does by default.
+"""Encoders learn the language FIRST as in Chiang & Cholak 2022 (section 5.3, Figure 4), for as many epochs as their
+script has by default.
 
-The model is tested after each of 100 epochs on 100 strings of length 1,000. The scale with log n is that of the
-authors' code. Outcomes are judged on 32 strings of training length instead of the usual 1,000, which at each of 101
-probes would cost more than the training.
+The model is tested after each of 100 epochs on 100 strings of length 1,000. Half of the trainings scale attention with
+log n, the logarithm of the text length, as the authors' code does. Outcomes are judged on 32 strings of training
+length: the usual 1,000 would cost more, at 101 probes, than the training.
 """
 
 chiang_fig4_logits = chiang_fig4.fix({"attention_scale": "log_n_inv_sqrt_d"}).but(
@@ -124,4 +125,5 @@ parity_learnability = Sweep(
     trials=96,
     replicates=8,
 )
-"""Is PARITY ever learned? An encoder can represent it exactly, but gradient descent need not find the solution."""
+"""Is PARITY ever learned? An encoder can represent it exactly, but training by gradient descent may not find this
+solution."""

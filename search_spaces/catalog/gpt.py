@@ -54,7 +54,7 @@ induction = Sweep(
     trials=32,
     replicates=8,
 )
-"""At which initialization, epsilon and width do induction heads emerge, and when?
+"""When do induction heads emerge, by initialization, LayerNorm's epsilon and width?
 
 Two-block GPTs, one head per block, learn repeated random segments.
 """

@@ -137,7 +137,8 @@ translation_lengths = Sweep(
     trials=4,
     replicates=20,
 )
-"""How do translators trained on short sentences translate long ones, with and without log-length scaling?
+"""How do translators trained on short sentences translate long ones, with and without attention that scales with the
+log of the length?
 
 Source: Chiang & Cholak 2022, table 1.
 """

@@ -82,7 +82,7 @@ def _trained(device: str, index: int = -1) -> str:
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()
-        # `torch.cuda.device` does nothing for a negative index, which stands for the CPU.
+        # For a negative index, which stands for the CPU, `torch.cuda.device` does nothing.
         with torch.cuda.device(index):
             pack = Pack(workload, [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)], device)
             pack.train_to_end()

@@ -113,7 +113,7 @@ def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
         "trained on each device",
         f"repair PyTorch or the GPU's driver there; to test it: python -m {_MODULE}",
     )
-    # A single machine is not compared with itself.
+    # The machines of a cluster are compared with one another. A single machine is not compared with itself.
     is_cluster = any(node.n_ray_gpus is not None for node in nodes)
     return [found, code, gpus, shm, clocks, pack] if is_cluster else [found, gpus, shm, pack]
 
