@@ -37,7 +37,7 @@ class Reproduction:
             `reproduce`; empty if `function` has that size.
         of_corpus: `module:function` that also takes the user's parallel text, for `--corpus FILE`; empty if there is
             none.
-        corpus: The path of that text.
+        corpus: The path of the user's parallel text.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Reproduction:
         """Returns the reproduction with the options of the command line filled in.
 
         Raises:
-            UserError: For an option that it does not support, or for both options.
+            UserError: For an option that the reproduction does not support, or for both options.
         """
         for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
             if is_given and not has_it:

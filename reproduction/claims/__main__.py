@@ -154,8 +154,8 @@ def _decide(claim: Claim, folder: Path, console: Console) -> Verified:
 
     Raises:
         StoppedError: If the user stopped it.
-        UserError: If its self-check failed, or as `begin` and `decide` do.
-        PoolError, SweepError: As they do.
+        UserError: If the claim's self-check failed, or as `begin` and `decide` do.
+        PoolError, SweepError: As `begin` and `decide` do.
     """
     where, resources = folder / f"{claim.name}-{claim.seed}", Resources(local=True)
     latest = None if SweepDirectory.is_there(where) else begin(claim, where, resources, console)

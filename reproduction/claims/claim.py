@@ -100,8 +100,9 @@ class Group(_Strict):
     Attributes:
         name: The name of the group.
         command: The command that measured the numbers.
-        ledger: The sweep of docs/ledgers that the numbers are read from, if it is there.
-        source: The entry of `attnsweep.reproduction.claims.sources` that measures them again; empty if none can.
+        ledger: The sweep from which the numbers are read, if docs/ledgers has it.
+        source: The entry of `attnsweep.reproduction.claims.sources` that measures the group's numbers again; empty if
+            there is none.
         measured: The day of the measurement.
         versions: The versions of attnsweep and torch.
         claims: The claims, without the fields in `shared`.

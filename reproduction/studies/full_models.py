@@ -41,7 +41,7 @@ class Judged:
     Failed trainings are left out.
 
     Attributes:
-        rows: The L rows of the table `trainings`.
+        rows: The rows of the table `trainings`.
         metrics: The metrics by name, (n_trainings, n_probes); NaN after a training had ended.
     """
 
@@ -96,7 +96,7 @@ class Judged:
         change.
 
         Args:
-            solved_factor: Multiplies the level below which a training is solved.
+            solved_factor: Multiplies the loss below which a training is solved.
         """
         outcome = np.empty(len(self.rows), dtype="<U15")
         activations = self.column("param_attention_activation")

@@ -155,11 +155,12 @@ class FullModel(nn.Module):
     a feed-forward part.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
-    k and q are separate parameters, as published, although only k^t q matters; with `qk=merged`, the product is.
+    Here X are the one-hot tokens of a text, and LN is LayerNorm. k and q are separate parameters, as published,
+    although only the product k^t q matters; with `qk=merged`, the product is the parameter.
 
     Attributes:
-        k_SS, q_SS: Keys and queries of the rows that logits see: positions (solutions 1, 3), categories (2), both
-            (combined). They have `qk_rank` rows if it is given. Factored form only.
+        k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined).
+            The two matrices have `qk_rank` rows if it is given. Factored form only.
         kq_SS: The product k^t q; merged form only.
         v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined. Columns are read, rows
             are written.

@@ -174,10 +174,10 @@ class Order2Chain(Task):
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest contrast at which noise cannot decide the outcome, rounded up to two digits.
 
-        The best predictor that sees the current token alone is worse than the optimum by about
-        contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the
-        mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n), the
-        two were told apart in all of 300 chains of 4 and of 8 words.
+        With a vocabulary of V words, the best predictor that sees the current token alone is worse than the optimum by
+        about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens
+        the mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n),
+        the two were told apart in all of 300 chains of 4 and of 8 words.
         """
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 

@@ -228,7 +228,7 @@ def score_heads(template: TranslationModel, lanes: TranslationLanes, state: Stat
     """Scores and labels the heads of trained translators, (n_trainings, 3, n_heads), in the layers encoder self,
     decoder self, cross.
 
-    `template` is a model of the pack's shape; `state` has parameters and buffers, (n_trainings, ...) by name.
+    `template` is the model of any of the trainings; `state` has parameters and buffers, (n_trainings, ...) by name.
     """
     all_lanes = torch.arange(len(lanes.trainings))
     at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)

@@ -197,7 +197,7 @@ def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> 
     """Translates the test sentences (three sets: all, short, long) with each training, and returns the translations
     with references.
 
-    `template` is a model of the pack's shape; `state` has parameters and buffers, (n_trainings, ...) by name.
+    `template` is the model of any of the trainings; `state` has parameters and buffers, (n_trainings, ...) by name.
     """
     all_lanes = torch.arange(len(lanes.trainings))
     written: list[tuple[Written, ...]] = []
