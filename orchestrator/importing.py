@@ -24,7 +24,7 @@ class _NotInstalled(MetaPathFinder):
             ModuleNotFoundError: For one of the hidden modules.
         """
         if fullname in self._names:
-            raise ModuleNotFoundError(f"{fullname} is hidden from this import", name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is hidden while another library is imported", name=fullname)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
         raise UserError(
             "SWEEP",
             given=str(source),
-            expected="a finished sweep of a shipped workload",
+            expected="a finished sweep of a workload that attnsweep ships",
             fix="finish the sweep with: attnsweep resume",
         )
     if target.exists():

@@ -62,7 +62,7 @@ def swept(
             raise UserError(
                 "--dir",
                 given=str(path),
-                expected=f"a directory of the sweep {name} in its shipped form",
+                expected=f"a directory of the shipped sweep {name}, unchanged except for the seed",
                 fix="choose another --dir",
             )
         if stored.finished:

@@ -2,7 +2,7 @@
 loss."""
 
 if __name__ != "attnsweep.search_spaces":
-    raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")
+    raise ImportError("search_spaces cannot be imported by this name: import attnsweep, or attnsweep.search_spaces")
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, StuckRate

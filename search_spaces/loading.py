@@ -57,7 +57,7 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
             values[name] = value
         except RecursionError as error:
             expected = "a number, a text, true, false or null"
-            raise SpecError(name, given=value, expected=expected, fix="give a value of one of these types") from error
+            raise SpecError(name, given=value, expected=expected, fix="give a value of an expected type") from error
     return values
 
 

@@ -68,9 +68,9 @@ def _check(value: object) -> object:
     if type(value) is not int:
         raise ValueError("a whole number of replicates, or a Sequential")
     if value < 1:
-        raise ValueError("greater than or equal to 1")
+        raise ValueError("a number of replicates greater than or equal to 1")
     if value > _MOST:
-        raise ValueError(f"less than or equal to {_MOST}")
+        raise ValueError(f"a number of replicates less than or equal to {_MOST}")
     return value
 
 

@@ -245,7 +245,7 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
     if len(parameters) < 2:
         raise SpecError(
             f"space.{key}",
-            given="a Zip for a single parameter",
+            given="a Zip (parameters that vary together) of a single parameter",
             expected="a Zip whose key has the names of two or more parameters",
             fix=f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)',
         )
@@ -253,7 +253,7 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
         if names.count(name) > 1:
             given = f"a place in the Zip of {key} and another in the space"
             expected = "each parameter in one place of the sweep only"
-            raise SpecError(name, given=given, expected=expected, fix="remove one of the two places")
+            raise SpecError(name, given=given, expected=expected, fix="remove the parameter from one of the places")
     subject = f"space.{key}.rows"
     for index, row in enumerate(zipped.rows):
         if len(row) != len(parameters):
@@ -261,7 +261,8 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
             fix = "give one value in the row for each parameter"
             raise SpecError(subject, given=list(row), expected=expected, fix=fix)
         if row in zipped.rows[:index]:
-            raise SpecError(subject, given=list(row), expected="each row once", fix="remove the repeated row")
+            expected = "each row of the Zip once"
+            raise SpecError(subject, given=list(row), expected=expected, fix="remove the repeated row")
 
 
 def sha256_of(spec: object) -> str:

@@ -139,7 +139,7 @@ def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: 
         raise SpecError(
             f"{name}.on",
             given=condition.on,
-            expected="a parameter of the search space that is not itself conditional",
+            expected="a parameter of the search space that has no condition itself",
             fix=f"add the parameter {condition.on} to the search space, or remove the condition",
         )
     for value in condition.among:
@@ -150,23 +150,23 @@ def _check_grid(sweep: Sweep) -> None:
     for name in sweep.conditional():
         raise SpecError(
             name,
-            given="a conditional parameter under sampler=grid",
-            expected="only unconditional parameters under sampler=grid",
-            fix="use sampler=random or sampler=tpe, or run one sweep for each branch of the condition",
+            given="a parameter with a condition, with sampler=grid",
+            expected="only parameters without conditions with sampler=grid",
+            fix="use sampler=random or sampler=tpe, or run two sweeps: one with and one without the parameter",
         )
     for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float | Int) and dimension.points is None:
             raise SpecError(
                 f"{name}.points",
                 given=None,
-                expected="the number of values on this parameter's axis, which sampler=grid needs",
+                expected="the number of grid points of this parameter, which sampler=grid needs",
                 fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             raise SpecError(
                 name,
                 given=f"{dimension.low:g} to {dimension.high:g}",
-                expected="a range whose ends have a ratio that a float can represent",
+                expected="a range with log=True in which high / low is not too large for a float",
                 fix="make the range narrower",
             )
     # All `points` of an axis are counted, although some points of an Int may coincide, because building the axes of a
@@ -180,7 +180,7 @@ def _check_grid(sweep: Sweep) -> None:
             "space",
             given=f"a grid of {n_points:,} points",
             expected=f"a grid of at most {_MOST_POINTS:,} points",
-            fix="lower the field points of a parameter, or use sampler=random or sampler=qmc",
+            fix="lower the field `points` of a parameter, or use sampler=random or sampler=qmc",
         )
     n_points = math.prod(map(len, sweep.grid().values()))
     if sweep.trials > n_points:
@@ -198,14 +198,14 @@ def _check_boundary(sweep: Sweep) -> None:
         raise SpecError(
             "objective",
             given=objective.kind,
-            expected="a rate as the objective, because sampler=boundary looks for where a rate is one half",
+            expected="a rate as the objective, because sampler=boundary searches for parameters with a rate of 1/2",
             fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
         raise SpecError(
             "space",
             given=", ".join(sweep.varied()) or "no varied parameter",
-            expected="an unconditional Float or Int parameter, along which sampler=boundary can cross the boundary",
+            expected="a Float or Int parameter without a condition, because sampler=boundary searches along such a one",
             fix="add such a parameter, or use sampler=random",
         )
 
@@ -224,22 +224,22 @@ def _check_pruned(sweep: Sweep) -> None:
         raise SpecError(
             "pruner",
             given=given,
-            expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
-            " step 512, 12% to 25% were solved later), so pruning would bias the rate",
+            expected="an objective of losses, because pruning would bias a rate: of trainings that were unsolved at"
+            " step 512, 12% to 25% were solved later",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",
         )
     if isinstance(sweep.replicates, Sequential):
         raise SpecError(
             "replicates",
-            given="a Sequential under a pruner",
-            expected="a fixed number of replicates, because a pruner compares values over equal numbers of trainings",
+            given="a rule Sequential together with a pruner",
+            expected="a fixed number of replicates, because a pruner compares trials with equally many trainings",
             fix="write for example replicates=8, or remove the pruner",
         )
     if sweep.sampler == "boundary":
         raise SpecError(
             "sampler",
             given=sweep.sampler,
-            expected="another sampler, because sampler=boundary estimates the boundary from trials that are not pruned",
+            expected="another sampler, because sampler=boundary learns only from trials that are not pruned",
             fix="use sampler=tpe, or remove the pruner",
         )
 

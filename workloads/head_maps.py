@@ -149,7 +149,7 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
             "--sentence",
             given=number,
             expected=most,
-            fix="choose a sentence number in this range"
+            fix="choose the number of a test sentence"
             if n_sentences
             else "choose a training whose corpus has test sentences",
         )

@@ -70,7 +70,7 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
             f"{workload.name}.lenses",
             given=lenses,
             expected="attnsweep.Lenses(...)",
-            fix="correct the workload's declaration",
+            fix="assign attnsweep.Lenses(...) to the workload's attribute `lenses`",
         )
     if "lenses" in vars(type(workload)):
         return lenses
@@ -140,7 +140,7 @@ def head_maps(
             "TRAINING_ID",
             given=f"a training of {workload.name}",
             expected="a training of a model with attention heads",
-            fix="choose such a training; a workload of your own needs an eval_loss that takes a softmax over (sequence,"
-            " head, token, token), or a declaration in its `lenses`",
+            fix="choose another training; or, in your own workload, let eval_loss compute a softmax of the shape"
+            " (sequence, head, token, token), or declare the attention in `lenses`",
         )
     return maps_of_batch(weights, batch, sentence, lenses.vocabulary(training.parameters))

@@ -90,7 +90,7 @@ def check_workload(
                 try:
                     check(workload, trainings, device)
                 except UserError as error:
-                    raise AssertionError(f"{workload.name}: {error}") from error
+                    raise AssertionError(f"{workload.name}: a check failed: {error}") from error
         with training_settings():
             for sentence in (said_of_places(workload, trainings, device), said_of_forms(workload, trainings[0])):
                 say(f"{workload.name}, shape {number} of {len(shapes)}: {sentence}")
@@ -218,7 +218,7 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
         check_near_levels(workload, trainings[0].parameters, result.evidence)
         check_each_can_occur(workload, trainings[0].parameters)
     except (TypeError, ValueError, LabelError) as error:
-        raise AssertionError(f"{workload.name}: {error}") from error
+        raise AssertionError(f"{workload.name}: the labels of trainings are wrong: {error}") from error
     loss = result.evidence.metrics["eval_loss"]
     impossible = loss[loss < least_losses(workload, result.evidence.levels)[:, None]]
     assert not impossible.size, (

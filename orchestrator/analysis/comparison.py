@@ -277,7 +277,7 @@ def compare(
         raise UserError(
             "B",
             given=f"a sweep of the workload {workloads[1]}",
-            expected=f"a sweep of A's workload, {workloads[0]}",
+            expected=f"a sweep of the workload of sweep A, which is {workloads[0]}",
             fix="give two sweeps of the same workload",
         )
     ending = _ending(a, b, outcome, detail)
@@ -405,7 +405,7 @@ def _crossing(
                 "--by",
                 given=name,
                 expected="a parameter that varies within A and B",
-                fix="leave this parameter out of --by: A and B differ in it, so it is compared anyway",
+                fix="leave this parameter out of --by, because differences between A and B are always compared",
             )
         values = [value for side in sides for value in side.parameters[name]]
         axes.append(tuple(groups_by(specs, name, dict(zip(trials, values, strict=True)))))

@@ -134,7 +134,8 @@ def hazard_ratios(
         raise UserError(
             "by",
             given=None,
-            expected="the name of a parameter, because hazards are compared between its bins",
+            expected="the name of a parameter, because hazards (rates of events per step) are compared between groups"
+            " of its values",
             fix='add by="PARAMETER"',
         )
     came = [np.bincount(factor.place, times.came, len(factor.labels)).astype(int) for factor in factors]

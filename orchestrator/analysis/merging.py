@@ -144,7 +144,7 @@ def _check(directories: Sequence[SweepDirectory]) -> None:
             raise UserError(
                 str(sweep.place),
                 given=f"code files that differ from those of the sweep {first.place}: {files}",
-                expected="sweeps with the same code of the workload",
+                expected="sweeps whose workloads have the same code",
                 fix="compare the two sweeps with: attnsweep compare A B",
             )
         for name in _MUST_AGREE:
@@ -153,7 +153,7 @@ def _check(directories: Sequence[SweepDirectory]) -> None:
                     str(sweep.place),
                     given=f"a sweep with {name}={getattr(sweep.spec, name)}",
                     expected=f"the value {getattr(first.spec, name)}, as in the first sweep, {first.place}",
-                    fix="read both sweeps with open_sweep, which applies each sweep's rules to its own trials",
+                    fix="read both sweeps with open_sweep, which applies the settings of each sweep to its own trials",
                 )
 
 

@@ -261,7 +261,7 @@ class SweepData:
             raise UserError(
                 "importance",
                 given=f"{len(self.directories)} sweeps",
-                expected="one sweep, because importance depends on the search space",
+                expected="one sweep, because the importance of a parameter depends on the search space",
                 fix="open one sweep at a time",
             )
         with self.reading() as connection:
@@ -276,9 +276,9 @@ class SweepData:
         if not ratios.ratios:
             raise UserError(
                 INTERVENTION,
-                given="no pair of trainings, one with an intervention and one without, in which a training is solved"
-                " or has an event or a head role",
-                expected="pairs of trainings with equal seeds, with and without an intervention",
+                given="no pair of trainings to compare: no training of a pair is solved, reaches an event or has a head"
+                " with a role",
+                expected="pairs of trainings with equal seeds, one with an intervention and one without",
                 fix="let the parameter `intervention` have null among its choices, with sampler=grid"
                 " (docs/interventions.md)",
             )

@@ -78,8 +78,8 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
         values = tuple(row.get(f"param_{name}") for name in claim.parameters)
         if values not in group_of:
             of = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
-            given = f"a training with {of}"
-            raise UserError("trainings", given=given, expected="those of the claim's groups", fix="restore the sweep")
+            given, fix = f"a training with {of}", "restore the sweep from a copy"
+            raise UserError("trainings", given=given, expected="only trainings of the claim's groups", fix=fix)
         found[group_of[values]][row["replicate"]] = row
     return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in found.items()}
 
@@ -168,7 +168,8 @@ def layer_number(workload: str, layer: str | None) -> int | None:
     names = layer_names_of(workload)
     if layer not in names:
         fix = did_you_mean(layer, names, otherwise="give its number, from 0")
-        raise SpecError("states", given=layer, expected=f"a layer: {', '.join((*names, 'or a number'))}", fix=fix)
+        expected = f"the name or number of a layer, such as {', '.join((*names, '0'))}"
+        raise SpecError("states", given=layer, expected=expected, fix=fix)
     return names.index(layer)
 
 

@@ -40,8 +40,8 @@ def check_texts(arguments: Sequence[str]) -> None:
             raise UserError(
                 "argument",
                 given=argument,
-                expected="UTF-8 text without NUL",
-                fix="correct the argument, or rename the file that it names",
+                expected="UTF-8 text without NUL characters",
+                fix="correct the argument, or rename the file that the argument names",
             )
 
 

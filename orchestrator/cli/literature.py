@@ -167,14 +167,14 @@ def _load(entry: EntryPoint) -> Sequence[Reproduction]:
     try:
         offered = entry.load()
     except (Exception, SystemExit) as error:  # Loading another package's module may raise any exception.
-        raise _unusable(entry, f"an error while it is imported: {type(error).__name__}: {error}") from error
+        raise _unusable(entry, f"a module that fails to import: {type(error).__name__}: {error}") from error
     if not isinstance(offered, Sequence):
         raise _unusable(entry, type(offered).__name__)
     for reproduction in offered:
         if not isinstance(reproduction, Reproduction) or not all(
             isinstance(getattr(reproduction, text), str) for text in ("name", "title", "source", "cost")
         ):
-            raise _unusable(entry, f"a sequence that contains {reproduction!r}")
+            raise _unusable(entry, f"a sequence with {reproduction!r}, which is not a complete Reproduction")
     return offered
 
 

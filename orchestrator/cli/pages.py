@@ -44,7 +44,7 @@ def docs(
         raise UserError(
             "TOPIC",
             given=topic,
-            expected="the name of a page, a heading or a word in the documentation",
+            expected="the name of a page of the documentation, or a heading or a word in one of its pages",
             fix=did_you_mean(topic, [*pages, *headings], "list the pages with: attnsweep docs"),
         )
 

@@ -135,7 +135,7 @@ def run(
     ):
         if is_given and directory is None:
             raise UserError(
-                flag, given="a command without --dir", expected=f"a directory that {who}", fix="add --dir DIR"
+                flag, given="no option --dir", expected=f"an option --dir, whose directory {who}", fix="add --dir DIR"
             )
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
@@ -143,7 +143,7 @@ def run(
                 "--keep-weights",
                 given=trial,
                 expected=f"the number of a trial of this sweep, from 0 to {sweep.trials - 1}",
-                fix="give another trial's number, or raise --trials",
+                fix="give the number of another trial, or give --trials a higher number",
             )
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
@@ -333,8 +333,8 @@ def _stored(directory: str) -> "Claim":
         raise UserError(
             "CLAIM",
             given=directory,
-            expected="a directory in which `attnsweep verify` has begun a claim",
-            fix="give the file of the claim",
+            expected="the file of a claim, or a directory in which `attnsweep verify` has begun to test a claim",
+            fix="give the path of the claim's file",
         )
     return stored
 

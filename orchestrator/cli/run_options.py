@@ -168,7 +168,7 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
         raise UserError(
             "--trainers",
             given=text,
-            expected="N or MIN..MAX in whole numbers from 1 on",
+            expected="a number of trainers N, or a range MIN..MAX, in whole numbers from 1 on",
             fix="write for example --trainers 2..8",
         )
     return bounds if dots else bounds[0]

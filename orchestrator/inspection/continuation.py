@@ -218,8 +218,8 @@ class Source:
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.origin.name}, trained with lbfgs, which searches along lines of one fixed loss",
-                expected=f"a training with a step-by-step optimizer: {', '.join(UPDATE_RULES)}",
+                given=f"{self.origin.name}, trained with lbfgs, whose line searches need the same loss throughout",
+                expected=f"a training with one of the optimizers {', '.join(UPDATE_RULES)}",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
@@ -229,7 +229,7 @@ class Source:
             raise UserError(
                 "--at",
                 given=step,
-                expected=f"0..{n_steps - 1}: {name} ended at step {n_steps} ({self.origin.recorded})",
+                expected=f"a step from 0 to {n_steps - 1}: {name} ended at step {n_steps} ({self.origin.recorded})",
                 fix="choose a step before the training's end",
             )
         if self.change != "kick" and not self._draws_anew(step):
@@ -240,8 +240,8 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"random draws of this kind after the step; {name} draws {missing[self.change]}",
-                fix="--redraw kick" if self.change == "data" else "--redraw data, or kick",
+                expected=f"a training with such random draws after the step, but {name} draws {missing[self.change]}",
+                fix="write --redraw kick" if self.change == "data" else "write --redraw data, or --redraw kick",
             )
 
     def _draws_anew(self, step: int) -> bool:

@@ -194,7 +194,10 @@ def check_numbers(n: int, size: float) -> None:
         )
     if not 0 < size < float("inf"):
         raise UserError(
-            "--size", given=size, expected="a kick's size above 0", fix=f"write for example --size {DEFAULT_SIZE}"
+            "--size",
+            given=size,
+            expected="a size above 0 of the kick (noise added to the weights)",
+            fix=f"write for example --size {DEFAULT_SIZE}",
         )
 
 
@@ -284,7 +287,8 @@ def committors(
     """
     check_numbers(n, size)
     if n < 2:
-        raise UserError("n", given=n, expected="2 continuations or more: one says nothing of chance", fix="n=16")
+        expected = "at least 2 continuations, because one cannot show the effect of chance"
+        raise UserError("n", given=n, expected=expected, fix="write for example n=16")
     check_outcome(outcome, load_workload_of(directory).outcomes)
     rows = _trainings(directory, trial)
     found, differences = [], []

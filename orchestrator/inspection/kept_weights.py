@@ -215,7 +215,7 @@ def find_base(
         return _offered(given, given)
     where, colon, training = given.rpartition(":")
     if not colon or not where or not training:
-        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="write the training's name in this form")
+        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="name the training as DIRECTORY:TRIAL/REPLICATE")
     stored = next((name for name, origin in known.items() if origin == given), None)
     if stored is not None and not SweepDirectory.is_there(where):
         return _offered(stored, given)
@@ -250,8 +250,8 @@ def _base_of(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, 
             "base",
             given=end.difference,
             expected="a training whose weights were kept, or that can be repeated to the last bit",
-            fix="run the base's sweep with --keep-weights, with the same library versions and on the same kind of"
-            " machine as now",
+            fix="run the sweep of this training again with --keep-weights, and with the same library versions and"
+            " the same kind of machine as now",
         )
     if not all(bool(torch.isfinite(value).all()) for value in end.state.values()):
         raise _refused_base(outcome, "a training that ended with finite weights")

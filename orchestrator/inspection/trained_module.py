@@ -152,7 +152,8 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
         raise UserError(
             "TRAINING_ID",
             given=f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}",
-            expected="a step at which no intervention clamps or scales heads, which other libraries cannot do",
+            expected="a step at which no intervention clamps (replaces) or scales the attention of heads, because other"
+            " libraries cannot apply such an intervention",
             fix="choose another step with --step, or use open_sweep(...).module(...), which applies the intervention",
         )
 
@@ -198,9 +199,9 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
     if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
         raise UserError(
             "--to transformer-lens",
-            given="a TransformerLens bridge with other logits than the Hugging Face model",
-            expected="a bridge with equal logits",
-            fix="export with --to hf, and look at the architecture's adapter in TransformerLens",
+            given="a TransformerLens bridge (wrapper) whose logits differ from those of the Hugging Face model",
+            expected="a bridge with the logits of the Hugging Face model",
+            fix="export with --to hf, or correct TransformerLens's adapter for this architecture",
         )
     return 'TransformerBridge.boot_transformers("{}")'
 

@@ -94,7 +94,7 @@ def recover(place: Place) -> Recovery:
     except FileNotFoundError as gone:
         # A symbolic link without a target counts as damage, because no other process can have removed the file while
         # this one has the lock.
-        raise damaged(place, gone.filename, "no such file") from gone
+        raise damaged(place, gone.filename, "a file that does not exist") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0

@@ -193,7 +193,7 @@ def _open_snapshot(place: Place) -> Snapshot:
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
-                raise damaged(place, error.filename, "no such file") from error
+                raise damaged(place, error.filename, "a file that does not exist") from error
             raise
         # Listing a folder is not atomic: if a compaction runs at the same time, the list may lack the old files as well
         # as the new one, and must be made again. Mere commits of new files do no harm.
@@ -308,7 +308,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except KeyError as lacking:
         raise damaged(place, path, f"a file without the entry {lacking.args[0].decode()} in its metadata") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "a malformed entry replaces or digests in the file's metadata") from damage
+        raise damaged(place, path, "a malformed entry `replaces` or `digests` in the file's metadata") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:

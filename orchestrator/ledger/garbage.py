@@ -105,8 +105,9 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
     snapshot, sizes = open_snapshot(place), place.sizes()
     for kept_every, names in snapshot.by_thinning().items():
         if every % kept_every and kept_every < every:
-            expected = f"a multiple of {kept_every}: one probe in {kept_every} is left"
-            raise UserError(_THIN, given=every, expected=expected, fix=f"give {kept_every * (every // kept_every)}")
+            expected = f"a multiple of {kept_every}, because only one probe in {kept_every} is left"
+            fix = f"give a multiple, such as {kept_every * (every // kept_every)}"
+            raise UserError(_THIN, given=every, expected=expected, fix=fix)
         for name in names if kept_every < every else ():
             curves = snapshot.only([name]).dataset("curves").to_table(columns=["trial", "replicate", "metric"])
             lengths = curves.group_by(["trial", "replicate", "metric"]).aggregate([([], "count_all")])["count_all"]

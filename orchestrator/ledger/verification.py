@@ -155,7 +155,7 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
                 ledgers,
-                given=f"a file whose reading raises {type(error).__name__}: {reason(error)}",
+                given=f"a file that cannot be read: {type(error).__name__}: {reason(error)}",
                 expected="a ledger that attnsweep wrote",
                 fix="check the ledger with: attnsweep audit DIR",
             ) from error
@@ -227,7 +227,7 @@ def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
             f"{place}/trainings",
             given=f"{n} trainings that are recorded in more than one file",
             expected="files that record each training once",
-            fix=f"set the repeating files aside with: attnsweep resume {as_argument(place)}",
+            fix=f"set aside the files that repeat trainings with: attnsweep resume {as_argument(place)}",
         )
 
 
@@ -258,7 +258,7 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
     except DamagedFileError as fault:
         return fault
     except FileNotFoundError:
-        return damaged(place, path, "no such file")
+        return damaged(place, path, "a file that does not exist")
     except OSError as error:
         return damaged(place, path, reason(error))
 

@@ -64,7 +64,8 @@ def going_on(
                 given="; ".join(changes),
                 expected="the library versions and code that the sweep was trained with so far",
                 fix="restore these versions and code, or continue with attnsweep resume"
-                f" {as_argument(directory.place)} --accept-drift: the column `environment` then tells the rows apart",
+                f" {as_argument(directory.place)} --accept-drift: the column `environment` then names the versions of"
+                " each row",
             )
         return entered
 
@@ -77,9 +78,9 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
     if not directory.finished:
         raise UserError(
             str(directory.place),
-            given="a sweep that another process has just extended",
+            given="a sweep to which another process has just added trials or replicates",
             expected="a finished sweep",
-            fix="repeat the command",
+            fix="run the same command again",
         )
     return directory
 
@@ -161,7 +162,7 @@ def check_retry(spec: Sweep) -> None:
         raise UserError(
             "--retry-failed",
             given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
-            expected="a sweep with a fixed number of replicates, because a rule has already counted the failed"
+            expected="a sweep with a fixed number of replicates, because such a rule has already counted the failed"
             " trainings",
             fix="run a new sweep, or leave out --retry-failed",
         )
@@ -260,17 +261,17 @@ def begin_shard(
     if whole.engine != environment.engine:
         raise UserError(
             "--engine",
-            given=f"the engine {environment.engine}, while another driver has begun the sweep with the engine"
+            given=f"the engine {environment.engine}, although another driver has just begun the sweep with the engine"
             f" {whole.engine}",
-            expected=f"the same engine in all shards, {whole.engine}",
-            fix="repeat the command",
+            expected=f"the engine {whole.engine}, because all shards of a sweep have the same engine",
+            fix="run the same command again: it then finds the other driver's engine",
         )
     if changes := whole.changes(environment):
         raise UserError(
             str(whole.place),
             given="; ".join(changes),
             expected="the same library versions and code as those of the driver that began the sweep",
-            fix="install the first driver's environment on this machine",
+            fix="install the first driver's library versions and code on this machine",
         )
     return create(whole.place.inside(shard.folder), shard=shard)
 

@@ -175,8 +175,7 @@ class Study:
         if unknown:
             raise UserError(
                 name_of(self._directory),
-                given=f"a study without {len(unknown)} trials that are in the ledger, the first of which is trial"
-                f" {unknown[0]}",
+                given=f"an Optuna study that lacks {len(unknown)} trials of the ledger, such as trial {unknown[0]}",
                 expected="a study that contains every trained trial",
                 fix="restore the study from a copy; to see what is wrong:"
                 f" attnsweep audit {as_argument(self._directory.place)}",

@@ -130,9 +130,9 @@ class JournalPieces:
     def _taken(self, number: int) -> StoreError:
         return StoreError(
             f"{self._prefix}/{self._folder}/{_piece(number)}",
-            given="a piece of the journal that another process has written",
-            expected="that this process is the sweep's only writer",
-            fix="wait until that process ends, or stop it; the rows that this process has committed are kept",
+            given="a part of the journal of the study that another process has written",
+            expected="a sweep that only this process writes",
+            fix="wait until the other process ends, or stop it; the rows that this process has committed are kept",
         )
 
 
@@ -170,7 +170,7 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             raise _damaged(
                 prefix,
                 f"{folder}/{_piece(expected)}",
-                f"a missing piece of the journal, although the later piece {name} exists",
+                f"a missing part of the journal of the study, although the later part {name} exists",
             )
     # The objects that together hold the journal are called pieces. Earlier versions named a piece by the number of its
     # first line; this version numbers them 1, 2, ...
@@ -184,8 +184,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             raise _damaged(
                 prefix,
                 f"{folder}/{name}",
-                f"a piece that begins at line {begins} of the journal, but no piece with the lines {len(lines)} to"
-                f" {begins - 1}",
+                f"a part of the journal of the study that begins at line {begins}, although the part with the lines"
+                f" {len(lines)} to {begins - 1} is missing",
             )
         # A piece that begins before this line is skipped. Its lines have been joined into the first piece, and it has
         # not been removed yet.
@@ -198,7 +198,7 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
         raise _damaged(
             prefix,
             f"{folder}/{name}",
-            "a piece of the journal that was changed, or does not continue the pieces before it",
+            "a part of the journal of the study that was changed, or does not continue the parts before it",
         )
     pieces = [name for pattern in (_EARLIER, _JOINED, _PIECE) for _, name in _numbered(pattern, names)]
     passed = [name for name in pieces if name not in ends]
@@ -229,7 +229,7 @@ def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
     return UserError(
         f"{prefix}/{name}",
         given=given,
-        expected="the pieces of the study's journal as they were written",
+        expected="the parts of the study's journal as attnsweep wrote them",
         fix="restore the folder's objects from a copy, or from the bucket's versions",
     )
 
@@ -313,7 +313,7 @@ def readable(directory: SweepDirectory) -> Iterator[None]:
         reason = without_credentials(str(error)).partition("\n")[0]
         raise UserError(
             name_of(directory),
-            given=f"a study whose reading raises {type(error).__name__}: {reason}",
+            given=f"an Optuna study that cannot be read: {type(error).__name__}: {reason}",
             expected="a study that Optuna can read",
             fix="check the study's database"
             if directory.spec.storage

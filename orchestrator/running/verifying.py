@@ -120,7 +120,7 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
         raise UserError(
             "--dir",
             given=f"{directory.place}, which holds another claim: {stored.claim}",
-            expected="a new directory, or this claim: groups, statements, batch, confidence and seed as they were",
+            expected="a new directory, or one with this claim: the same groups, statements, batch, confidence and seed",
             fix="choose another --dir; or give the directory in place of the claim's file to continue the stored claim",
         )
     return given
@@ -164,12 +164,12 @@ def _check_names(quantity: Quantity, claim: Claim, workload: Workload[Any]) -> N
     if quantity.what == "event":
         for event in (quantity.name, quantity.before):
             if event is not None and event not in workload.events:
-                raise _unknown("an event", event, workload.events, f"{claim.workload} declares no events")
+                raise _unknown("an event", event, workload.events, f"workload {claim.workload} declares no events")
     if quantity.what == "role":
         scored = workload.head_score_names
         roles = {name for name, role in ROLES.items() if role.score in scored}.union(scored)
         if quantity.name not in roles:
-            raise _unknown("a role", quantity.name, sorted(roles), f"{claim.workload} scores no such head")
+            raise _unknown("a role", quantity.name, sorted(roles), f"workload {claim.workload} gives heads no roles")
         layer_number(claim.workload, quantity.layer)
 
 

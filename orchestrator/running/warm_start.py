@@ -131,7 +131,7 @@ def _told(
             _FLAG,
             given=f"{earlier.place}, {given}",
             expected=expected,
-            fix="adapt the space or the fixed parameters to that sweep, or name another directory",
+            fix="change the search space or fixed parameters to those of the earlier sweep, or name another directory",
         )
     left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
     say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
@@ -193,7 +193,7 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
         row = tuple(has[column] for column in zipped_names(name))
         value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
         if value is None:
-            raise _MisfitError(f"the row {name}={row}, while the new sweep has no such row")
+            raise _MisfitError(f"the values {name}={row}, while no row of the new sweep's Zip has these values")
         return value
     value = has[name]
     if isinstance(dimension, Categorical):

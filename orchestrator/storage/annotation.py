@@ -44,7 +44,7 @@ class Annotation:
                 raise UserError(
                     "--tag",
                     given=name,
-                    expected="a name of letters, digits, _ . and - that does not begin with mlflow. or attnsweep.",
+                    expected="a name of letters, digits, _ . and - that does not begin with `mlflow.` or `attnsweep.`",
                     fix="write for example --tag paper=figure-4",
                 )
             _check_length("--tag", value)

@@ -138,7 +138,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     except NoCompilerError as error:
         raise UserError(
             "engine",
-            given=f"the engine {engine}, although {error}",
+            given=f"the engine {engine}, which cannot run here: {error}",
             expected="a machine that can compile this engine's programs",
             fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error

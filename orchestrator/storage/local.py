@@ -233,7 +233,7 @@ class LocalFolder:
                 if (path / file).is_dir() and not (path / file).is_symlink():
                     raise UserError(
                         str(path / file),
-                        given="a folder with the name of the file",
+                        given="a folder in the place of a file",
                         expected="a file that attnsweep wrote",
                         fix="remove the folder",
                     )
@@ -270,7 +270,7 @@ class LocalFolder:
             with opened:
                 opened.seek(0)
                 owner = Owner.from_json(opened.read().decode(errors="replace"))
-            raise taken(str(self.path), owner, "wait until that process ends, or stop it") from error
+            raise taken(str(self.path), owner, "wait until the other process ends, or stop it") from error
         except OSError as error:
             with opened, self.writing(), naming(path):
                 raise error

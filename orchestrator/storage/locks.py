@@ -184,8 +184,8 @@ class ObjectLock:
         if self._store.swap_text(self._file, "", None) and self._store.swap_text(self._file, "", None):
             raise StoreError(
                 str(self._store),
-                given="a store that overwrites an object in spite of If-None-Match",
-                expected="a store with conditional writes like those of S3",
+                given="an object store that overwrites an object although the request forbids it (If-None-Match)",
+                expected="an object store with conditional writes like those of S3",
                 fix="keep the sweep in a directory, or in another store",
             )
         lease = self._store.versioned(self._file)
@@ -206,7 +206,7 @@ class ObjectLock:
             raise LostLeaseError(
                 error.subject,
                 given=error.given,
-                expected="a sweep whose lease this process holds until the run ends",
+                expected="a sweep whose lease (lock with a time limit) this process holds until the run ends",
                 fix=_LOST_FIX,
             ) from error
 

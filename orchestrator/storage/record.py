@@ -116,12 +116,12 @@ class RecordFile(Generic[R]):
                 if content.pop(_CHECKSUM) != sha256_of(content):
                     raise ValueError("the contents do not match the stored sha256")
                 if not is_as_written:
-                    raise ValueError("the contents are unchanged, but the bytes differ from those that were written")
+                    raise ValueError("equal contents in another format than attnsweep wrote, such as 1E-9 for 1e-9")
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         except UserError as mistake:
-            raise ValueError(f"the field {mistake.subject} has the value {mistake.given!r}") from mistake
+            raise ValueError(f"the field {mistake.subject} has the wrong value {mistake.given!r}") from mistake
 
 
 def _written(content: Mapping[str, Any]) -> str:

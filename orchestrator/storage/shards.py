@@ -45,7 +45,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= MOST_SHARDS:
             raise ValueError(
-                f"got shard {self.index} of {self.count}, expected a number from 0 on and at most {MOST_SHARDS} shards"
+                f"got shard {self.index} of {self.count}, expected a shard number from 0 to the number of shards"
+                f" minus 1, and at most {MOST_SHARDS} shards"
             )
 
     def __str__(self) -> str:

@@ -68,9 +68,9 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
         if last >= TRIALS_APART:
             raise UserError(
                 str(place),
-                given=f"trial {last}, whose number would clash with a trial of the next sweep",
-                expected=f"trial numbers below {TRIALS_APART} in every sweep but the last",
-                fix="give this sweep as the last one, or read it alone",
+                given=f"trial {last}, whose number a trial of the next sweep would get too",
+                expected=f"trial numbers below {TRIALS_APART} in every sweep except the last",
+                fix="name this sweep last, or read it alone",
             )
 
 

@@ -154,7 +154,7 @@ class SweepDirectory(SweepRecord):
             raise SpecError(
                 "SPEC",
                 given=directory.spec.name,
-                expected="a sweep that can be stored in a file, whose texts and paths are UTF-8",
+                expected="a sweep whose texts and paths are UTF-8, so that it can be stored in a file",
                 fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
             ) from error
         try:

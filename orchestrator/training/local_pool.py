@@ -91,7 +91,8 @@ class LocalPool:
             raise PoolError(report.error)
         if isinstance(report, Raised) and report.has_lost_its_gpu:
             raise PoolError(
-                f"this process has lost its GPU; without --local a new process would replace it:\n{report.error}"
+                f"this process has lost its GPU; run without --local, so that a new process can replace it:\n"
+                f"{report.error}"
             )
         if not isinstance(report, Progress | Probed):
             self._order = None

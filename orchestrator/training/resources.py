@@ -81,13 +81,13 @@ class Resources:
                     "--local",
                     given=given,
                     expected=f"{expected}, because --local trains in this process",
-                    fix="leave out one of the two",
+                    fix="leave out --local or the other option",
                 )
         if self.engine == "merged" and self.device != "cuda":
             raise UserError(
                 "engine",
-                given=f"the engine merged with the device {self.device}",
-                expected="the device cuda, because the engine merged compiles its steps for GPUs",
+                given=f"the engine `merged` with the device {self.device}",
+                expected="the device cuda, because the engine `merged` compiles its steps for GPUs",
                 fix="add --device cuda, or use --engine auto",
             )
 

@@ -163,7 +163,8 @@ def _decide(claim: Claim, folder: Path, console: Console) -> Verified:
     if found.summary is not None and not found.summary.finished:
         raise StoppedError
     if found.summary is not None and found.summary.fault is not None:
-        raise UserError(claim.name, given=found.summary.fault, expected="replays that agree", fix=f"look into {where}")
+        expected = "replays that repeat the trainings to the last bit"
+        raise UserError(claim.name, given=found.summary.fault, expected=expected, fix=f"examine the sweep in {where}")
     return found
 
 

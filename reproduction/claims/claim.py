@@ -90,7 +90,9 @@ class Claim(_Strict):
                 f" {self.high}]"
             )
         if (self.kind == "share") != (self.k is not None) or (self.k is not None and self.n is None):
-            raise ValueError(f"claim {self.row}: expected k and n for a share, and no k for any other value")
+            raise ValueError(
+                f"claim {self.row}: expected k and n (k of n trials) for a share, and no k for any other value"
+            )
         return self
 
 

@@ -160,7 +160,7 @@ def load_heads() -> Tensor:
         raise UserError(
             VARIABLE,
             given=named,
-            expected="the path of the file with the thesis's attention heads, by default ./thesis_heads.npy",
+            expected="the path of the file with the attention heads of Conti's thesis, by default ./thesis_heads.npy",
             fix="take matrix_list.pkl of github.com/EddieConti/Master-Thesis-UB, cut its eight matrices to 16 x 16, "
             "and save them as one array with numpy.save",
         )

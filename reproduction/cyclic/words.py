@@ -172,8 +172,8 @@ def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
             yield from words_of(inner, RectifiedBack(inner, by_output))
         case SoftmaxBack() | RectifiedBack():
             raise TypeError(
-                "got a word that is not of the supported kinds, expected letters, transposes, products, sums, softmax"
-                " and ReLU"
+                "got the gradient of a softmax or ReLU, expected letters (named matrices), transposes, products, sums,"
+                " softmax and ReLU"
             )
 
 

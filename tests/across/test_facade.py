@@ -63,7 +63,7 @@ def test_a_folder_is_not_imported_under_its_bare_name(folder: str) -> None:
     spec = importlib.util.spec_from_file_location(folder, ROOT / folder / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
-    message = f"^{folder}: this package is attnsweep.{folder}; import its names from attnsweep$"
+    message = f"^{folder} cannot be imported by this name: import attnsweep, or attnsweep.{folder}$"
     with pytest.raises(ImportError, match=message):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 

@@ -104,8 +104,8 @@ def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_p
     for _ in range(2):
         # The first resume has created a new, empty study.
         said = (
-            f"{path}/{STUDY_FILE}: got 'a study without 3 trials that are in the ledger, the first of which is trial "
-            "0', expected a study that contains every trained trial; restore the study from a copy; to see what is "
+            f"{path}/{STUDY_FILE}: got 'an Optuna study that lacks 3 trials of the ledger, such as trial 0', "
+            "expected a study that contains every trained trial; restore the study from a copy; to see what is "
             "wrong: attnsweep audit "
         )
         with pytest.raises(UserError, match=re.escape(said)):

@@ -217,5 +217,7 @@ def test_the_next_driver_gives_up_on_one_that_lives(tmp_path: Path, monkeypatch:
 def test_it_needs_a_directory_that_a_repetition_finds() -> None:
     ended = command("run", "quickstart", "--or-resume")
     assert ended.code == 2
-    message = "got 'a command without --dir', expected a directory that a repeated command finds; add --dir DIR\n"
+    message = (
+        "got 'no option --dir', expected an option --dir, whose directory a repeated command finds; add --dir DIR\n"
+    )
     assert ended.err == f"attnsweep: --or-resume: {message}"

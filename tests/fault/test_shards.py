@@ -173,11 +173,11 @@ def test_a_driver_in_another_environment_is_refused(copied: Path) -> None:
     shutil.rmtree(copied / "shard-1")
     (environment,) = found.environments.values()
     for name, version, words in (
-        ("numpy", "99", r"numpy .* -> 99.*install the first driver's environment on this machine"),
+        ("numpy", "99", r"numpy .* -> 99.*install the first driver's library versions and code on this machine"),
         (
             "engine",
             "blocks, by another compiler",
-            "--engine: got .*another driver has begun the sweep with the engine vmapped",
+            "--engine: got .*another driver has just begun the sweep with the engine vmapped",
         ),
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})

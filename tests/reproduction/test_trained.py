@@ -15,7 +15,8 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "shin_flavours", small_sweep("shin_flavours"))
     with pytest.raises(
-        UserError, match="expected a directory of the sweep shin_flavours in its shipped form; choose another --dir"
+        UserError,
+        match="expected a directory of the shipped sweep shin_flavours, unchanged except for the seed; choose",
     ):
         swept("shin_flavours", tmp_path, Console(quiet=True))
 

@@ -206,13 +206,13 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
         (
             {"objective": LossQuantile()},
             "objective: got 'loss_quantile', expected a rate as the objective, because"
-            " sampler=boundary looks for where a "
-            'rate is one half; write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
+            " sampler=boundary searches for parameters with a "
+            'rate of 1/2; write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         ),
         (
             {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},
-            "space: got 'optimizer', expected an unconditional Float or Int parameter, along which "
-            "sampler=boundary can cross the boundary; add such a parameter, or use sampler=random",
+            "space: got 'optimizer', expected a Float or Int parameter without a condition, because "
+            "sampler=boundary searches along such a one; add such a parameter, or use sampler=random",
         ),
         (
             {
@@ -221,7 +221,7 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
                     "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-3, high=1e-2)),
                 }
             },
-            "space: got 'optimizer', expected an unconditional Float or Int",
+            "space: got 'optimizer', expected a Float or Int parameter without a condition",
         ),
     ],
 )

@@ -144,8 +144,14 @@ def test_to_an_analysis_a_zipped_parameter_is_a_choice_among_its_values() -> Non
     ("space", "message"),
     [
         ({"a, b": Zip(((1, 2), (3,)))}, "space.a, b.rows: got [3], expected 2 values, for a, b; give one value"),
-        ({"a, b": Zip(((1, 2), (1, 2)))}, "space.a, b.rows: got [1, 2], expected each row once; remove the repeated"),
-        ({"a": Zip(((1,), (2,)))}, "space.a: got 'a Zip for a single parameter', expected a Zip whose key has the na"),
+        (
+            {"a, b": Zip(((1, 2), (1, 2)))},
+            "space.a, b.rows: got [1, 2], expected each row of the Zip once; remove the repeated",
+        ),
+        (
+            {"a": Zip(((1,), (2,)))},
+            "space.a: got 'a Zip (parameters that vary together) of a single parameter', expected a Zip",
+        ),
         ({"a, b": Zip(((1, 2),)), "b": 3}, "b: got 'a place in the Zip of a, b and another in the space', expected"),
         ({"a, a": Zip(((1, 2),))}, "a: got 'a place in the Zip of a, a and another in the space', expected"),
         ({"a, b": {"kind": "zip", "rows": [[1, [2]]]}}, "space.a, b.rows.0.1: got [2], expected a finite number"),

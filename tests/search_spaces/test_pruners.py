@@ -85,7 +85,10 @@ def test_another_pruner_is_refused(pruner: object, words: str) -> None:
             {"pruner": "median", "objective": StuckRate()},
             "pruner: got 'the pruner median with the objective stuck_rate', .* 12% to 25% were solved.*--prune-anyway",
         ),
-        ({"pruner": "median", "replicates": Sequential()}, "replicates: got 'a Sequential under a pruner', expected"),
+        (
+            {"pruner": "median", "replicates": Sequential()},
+            "replicates: got 'a rule Sequential together with a pruner', expected",
+        ),
     ],
 )
 def test_a_sweep_that_pruning_would_mislead_is_refused(changes: dict[str, Any], words: str) -> None:

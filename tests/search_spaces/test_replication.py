@@ -134,8 +134,12 @@ def test_a_number_of_replicates_stays_a_number() -> None:
 @pytest.mark.parametrize(
     ("replicates", "message"),
     [
-        (0, "replicates: got 0, expected greater than or equal to 1; correct the value"),
-        (2**31, "replicates: got 2147483648, expected less than or equal to 2147483647; correct the value"),
+        (0, "replicates: got 0, expected a number of replicates greater than or equal to 1; correct the value"),
+        (
+            2**31,
+            "replicates: got 2147483648, expected a number of replicates less than or equal to 2147483647;"
+            " correct the value",
+        ),
         (True, "replicates: got True, expected a whole number of replicates, or a Sequential; correct the value"),
         ("8", "replicates: got '8', expected a whole number of replicates, or a Sequential; correct the value"),
         ({"widht": 0.1}, "widht: got 0.1, expected no such field; did you mean width?"),

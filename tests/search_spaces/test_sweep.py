@@ -128,7 +128,10 @@ def _sweep(**fields: Any) -> Sweep:
     ("fields", "message"),
     [
         ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct the value"),
-        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct the value"),
+        (
+            {"replicates": 0},
+            "replicates: got 0, expected a number of replicates greater than or equal to 1; correct the value",
+        ),
         ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
@@ -179,7 +182,7 @@ def test_values_by_position_are_refused() -> None:
         ),
         (
             {"space": {"init_sigma": Float(0.1, 1)}, "sampler": "grid"},
-            "init_sigma.points: got None, expected the number of values on this parameter's axis, which sampler=grid"
+            "init_sigma.points: got None, expected the number of grid points of this parameter, which sampler=grid"
             " needs; write Float(low=0.1, high=1, points=8)",
         ),
         (

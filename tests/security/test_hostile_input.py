@@ -88,10 +88,10 @@ SPECS = {
     "twice.py": "init_sigma.choices: got 0.1, expected each choice once; remove the repeated choice",
     "equal.py": "init_sigma.choices: got 1.0, expected each choice once; remove the repeated choice",
     "grid.py": "space: got 'a grid of 1,000,000,000 points', expected a grid of at most 100,000 points;"
-    " lower the field points",
+    " lower the field `points`",
     "points.py": "space: got 'a grid of 1,000,000,000 points', expected a grid of at most 100,000",
-    "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected a range whose ends have a ratio that a float"
-    " can represent; make the range",
+    "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected a range with log=True in which high / low is"
+    " not too large for a float; make the range",
     "int_value.py": "warmup_steps: got 1000",
     "int_64.py": "warmup_steps: got 9223372036854775808, expected a whole number >= 0 and <= 9.22337e+18",
     "int_choice.py": "warmup_steps: got 1000",
@@ -185,7 +185,10 @@ OPTIONS = {
     },
     "--trials": {HUGE: "trials: got 1000", "2147483648": "trials: got 2147483648", "0": "trials: got 0"},
     "--replicates": {HUGE: "replicates: got 1000", "0": "replicates: got 0"},
-    "--trainers": {"0": "--trainers: got '0', expected N or MIN..MAX", DIGITS: "--trainers: got '1"},
+    "--trainers": {
+        "0": "--trainers: got '0', expected a number of trainers N, or a range MIN..MAX",
+        DIGITS: "--trainers: got '1",
+    },
     "--pack-size": {"0": "Invalid value for '--pack-size'"},
     "--max-failures": {"-1": "Invalid value for '--max-failures'"},
 }

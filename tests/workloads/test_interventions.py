@@ -87,7 +87,7 @@ def test_intervene_writes_the_text() -> None:
         ("scale 0:0 1e999 0..5", "expected a scale with a finite factor"),
         ("kick 1e999 at 5", "expected a kick of a finite size"),
         ("scale attention 2 3..11", r"expected an intervention within the training's steps 0\.\.10"),
-        ("kick 0 at 5", "expected a kick of a size > 0"),
+        ("kick 0 at 5", r"expected a kick \(noise added to the weights\) of a size > 0"),
         ("kick 0.1 at 10", r"expected an intervention within the training's steps 0\.\.10"),
         ("freeze query 3..11", r"expected an intervention within the training's steps 0\.\.10"),
         ("clamp 0:0 none 10..", r"expected an intervention within the training's steps 0\.\.10"),

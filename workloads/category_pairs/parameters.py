@@ -115,8 +115,8 @@ class CategoryPairsParameters(TrainingParameters):
         if not self.is_full and self.expectation == "fixed_sample":
             raise self.refused(
                 "expectation",
-                f"expectation=population or expectation=sampled, because variant={self.variant} is not a"
-                " full model, and only a full model can have a fixed sample",
+                f"expectation=population or expectation=sampled, because only full models can have a fixed sample,"
+                f" and variant={self.variant} is not a full model",
                 "set expectation=population, or set variant to a full model, such as solution_1",
             )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
@@ -133,7 +133,7 @@ class CategoryPairsParameters(TrainingParameters):
         if not self.is_factored:
             raise self.refused(
                 "qk_rank",
-                "qk_rank=null, because the product of k^t and q is trained as one matrix, which has no rank",
+                "qk_rank=null, because the product of k^t and q is trained as one matrix, whose rank is not limited",
                 "set qk=factored, or remove qk_rank",
             )
         needed = self.n_positions - 1
@@ -142,7 +142,7 @@ class CategoryPairsParameters(TrainingParameters):
             raise self.refused(
                 "qk_rank",
                 f"qk_rank of at least {needed}, which is n_positions - 1, because a product of lower rank"
-                " cannot be the shift matrix of the solution",
+                " cannot be the matrix that shifts positions by one, which solves the task",
                 f"set qk_rank={needed} or more, or lower n_positions",
             )
 

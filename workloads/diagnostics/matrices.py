@@ -92,7 +92,7 @@ def score_matrices(
         raise UserError(
             subject,
             given=f"an array of the shape {tuple(attention.shape)}",
-            expected="an array of the shape (n_heads, n, n)",
+            expected="an array of the shape (n_heads, n_tokens, n_tokens)",
             fix="combine layers and heads into the first axis",
         )
     T = attention.shape[-1]
@@ -101,7 +101,7 @@ def score_matrices(
             "free_entries",
             given=free_entries,
             expected=f"a number from 0 to {T * T}, the number of entries of the matrix",
-            fix=f"lower free_entries; the thesis uses the number of tokens, {T}",
+            fix=f"set free_entries for example to the number of tokens, {T}",
         )
     allowed = _allowed(T, window, num_pos)
     distances_HWP = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)

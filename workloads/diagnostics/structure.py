@@ -95,8 +95,8 @@ def checked_attention(
         raise UserError(
             subject,
             given=f"an array of the shape {tuple(attention.shape)}",
-            expected="square matrices of the shape (..., n, n)",
-            fix="remove padding from queries and keys alike; cross-attention is not accepted, because its matrices"
+            expected="square matrices of the shape (..., n_tokens, n_tokens)",
+            fix="remove padding from both queries and keys; do not give cross-attention, because its matrices"
             " have no diagonal",
         )
     attention = attention.double()
@@ -214,7 +214,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         raise SpecError(
             "num_pos",
             given=num_pos,
-            expected=f"a number of blocks from 0 to {most}, which is the number of tokens // window",
+            expected=f"a number of blocks from 0 to {most}, which is the number of tokens divided by window",
             fix=f"lower num_pos, or lower window={window}",
         )
 

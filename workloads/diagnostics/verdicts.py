@@ -135,7 +135,7 @@ class VerdictTable:
         labels = [(row.outcome, detail) for row in self.rows for detail in row.details]
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise LabelError(
-                "a table of verdicts",
+                "the table of verdicts (rules that label trainings)",
                 given=f"the label {twice[0]} in two rows",
                 expected="each label in one row only",
                 fix="join the two rows into one, or give one of the rows another detail",
@@ -187,7 +187,7 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
             raise LabelError(
                 f"{workload.name}.outcomes",
                 given=outcome,
-                expected="an outcome that a row of the workload's table gives",
+                expected="an outcome that a row of the workload's table of verdicts gives",
                 fix="add a Rule with this outcome to the table, or remove it from `outcomes`",
             )
     texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
@@ -196,8 +196,8 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
             raise LabelError(
                 f"the outcome {later} of {workload.name}",
                 given=later_when,
-                expected=f"a condition that can hold where the condition of the earlier row {outcome} ({when}) does"
-                " not hold",
+                expected=f"a condition that can hold when the condition {when} of the earlier row {outcome} does not"
+                " hold",
                 fix="exchange the two rows or change one condition, because the first row whose condition holds gives"
                 " the label",
             )
@@ -231,10 +231,9 @@ def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Eviden
                 raise LabelError(
                     f"{workload.name}.judge",
                     given=f"the detail {detail_L[lane]} at a loss of {level_L[lane]:.4g}",
-                    expected=f"a detail that names both levels, such as {first}{OR}{second}: {first} is"
-                    f" {levels[first][lane]:.4g} and {second} is {levels[second][lane]:.4g}, closer than the loss can"
-                    f" tell apart ({2 * AT_LEVEL:.0%})",
-                    fix="judge with `judge_by_levels` or `standing`; if something else than the loss tells the levels"
-                    " apart,"
-                    f" name this quantity in the detail, such as `{first} by accuracy`",
+                    expected=f"a detail that names both predictors, such as {first}{OR}{second}, because their losses"
+                    f" ({levels[first][lane]:.4g} and {levels[second][lane]:.4g}) differ by less than"
+                    f" {2 * AT_LEVEL:.0%}, so a loss cannot tell them apart",
+                    fix="judge with `judge_by_levels` or `standing`; or, if another quantity than the loss tells the"
+                    f" predictors apart, name this quantity in the detail, such as `{first} by accuracy`",
                 )

@@ -59,9 +59,9 @@ def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
         if name in unshared:
             raise SpecError(
                 name,
-                given="an access to this parameter by a module that has stored the parameters of its training",
-                expected="access to static parameters only, because one module serves all trainings that share a"
-                " program",
+                given=f"a module that reads {name} from the parameters object that it keeps",
+                expected="a module that reads only parameters with static=True from the object, because one module"
+                " serves several trainings",
                 fix=f"register the value as a buffer in `build`, or declare {name} with static=True",
             )
         return kind.__getattribute__(self, name)

@@ -120,7 +120,7 @@ def check_trainable(module: object) -> None:
             raise SpecError(
                 name or "build",
                 given="a module of torch.compile or torch.jit",
-                expected="a module that is not compiled: the engine compiles it",
+                expected="a module that is not compiled, because the engine compiles it",
                 fix="leave out torch.compile or torch.jit",
             )
     tensors = tensors_of(module)
@@ -168,8 +168,7 @@ def _check_memory(tensors: dict[str, Tensor]) -> None:
                 f"{one} and {other} of the module",
                 given="two tensors in the same memory",
                 expected="separate memory for every tensor",
-                fix="replace one of the tensors by its .clone(), or tie them by using the same nn.Parameter in both"
-                " places",
+                fix="replace one of the tensors by its .clone(), or use the same nn.Parameter in both places",
             )
 
 

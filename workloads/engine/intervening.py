@@ -56,7 +56,7 @@ def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) 
             if not any(map(intervention.names, names)):
                 known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
                 expected = f"a name, or part of a name from dot to dot, of {known}"
-                raise refused(intervention, expected, "correct the name")
+                raise refused(intervention, expected, "correct the name of the parameter")
         if isinstance(intervention, Clamp | Scale):
             for module in modules:
                 _make_room(module, intervention)
@@ -80,7 +80,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
             setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
         else:
             expected = f"{' or '.join(layer.patterns)}: the queries and keys of this layer are of two texts"
-            raise refused(intervention, expected, "choose one of these patterns")
+            raise refused(intervention, expected, "choose one of the expected patterns")
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -86,7 +86,7 @@ def check_rounding() -> None:
             "MKL_CBWR",
             given=f"the value {os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process",
             expected="a value of MKL_CBWR that is set before the first matrix product, because otherwise the last"
-            " bits of a training depend on its pack",
+            " bits of a training depend on the trainings beside it",
             fix="restart Python, and set MKL_CBWR in the environment or import attnsweep before PyTorch is used",
         )
 

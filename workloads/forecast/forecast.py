@@ -172,7 +172,9 @@ def forecast_escapes(
     pilots: tuple[float, float] | None = None
     try:
         if not scales:
-            raise NotAScaleFamilyError("init_sigma is " + (_DEFAULT if None in sigmas else "0"))
+            raise NotAScaleFamilyError(
+                "a forecast needs init_sigma > 0, but init_sigma is " + (_DEFAULT if None in sigmas else "0")
+            )
         ladder = _ladder(workload, parameters, scales, seeds[:_ORDER_SEEDS])
         measured_orders = ladder[-1][1]
         order, law = _law(measured_orders, parameters)

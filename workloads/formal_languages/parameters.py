@@ -128,7 +128,8 @@ class FormalLanguagesParameters(TrainingParameters):
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
             raise self.refused(
                 "tokens",
-                f"tokens=positions or tokens=auto, because all positions of the language {self.language} differ",
+                f"tokens=positions or tokens=auto, because no two positions of the language"
+                f" {self.language} have the same features",
                 "remove tokens, or set tokens=positions",
             )
 
@@ -146,7 +147,7 @@ class FormalLanguagesParameters(TrainingParameters):
         if self.n_steps not in (n_steps, declared["n_steps"].default):
             raise self.refused(
                 "n_steps",
-                f"{n_steps} steps, because n_epochs={self.n_epochs} epochs have {self.steps_per_epoch} steps each",
+                f"{n_steps} steps, because n_epochs={self.n_epochs} and steps_per_epoch={self.steps_per_epoch}",
                 "remove n_steps or n_epochs",
             )
         # `n_steps` follows from `n_epochs` and other parameters. The object must contain this number, because it is the

@@ -167,7 +167,7 @@ class GPTParameters(TrainingParameters):
                 next(iter(differing)),
                 given=getattr(self, next(iter(differing))),
                 expected=f"{next(iter(differing.values()))}, the base's value, because a model may differ from its"
-                " base only by low-rank updates",
+                " base (the trained model that it updates) only by low-rank updates",
                 fix=settings,
             )
 

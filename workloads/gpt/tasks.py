@@ -257,8 +257,8 @@ class Induction(Task):
             raise SpecError(
                 "n_words",
                 given=n_words,
-                expected=f"at least {n_tokens // _LONGEST_SHARE} words with task=induction, because the tokens of a"
-                " segment all differ",
+                expected=f"at least {n_tokens // _LONGEST_SHARE} words with task=induction, because all tokens of a"
+                " segment are different words",
                 fix="raise n_words, or lower n_tokens",
             )
 

@@ -171,7 +171,9 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
         try:
             return layout.views(_gradient_from_program(subject, lanes, compiled=compiled))
         except NoRuleError as no_gradient:
-            raise NoRuleError(f"for steps: {no_step}; for gradients: {no_gradient}") from no_gradient
+            raise NoRuleError(
+                f"a training step cannot be compiled: {no_step}; a gradient cannot be compiled: {no_gradient}"
+            ) from no_gradient
 
 
 def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:

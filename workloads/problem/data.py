@@ -128,7 +128,7 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
             "data",
             given=f"inputs of {[len(column) for column in inputs]} rows and a target of {len(target)} rows",
             expected="at least two rows, and equally many rows of inputs and target",
-            fix="let the first axis of each tensor be that of the examples",
+            fix="give the first axis of each tensor one entry per example",
         )
     if not all(map(torch.equal, (*inputs, target), (*again[0], again[1]))):
         raise SpecError(

@@ -180,7 +180,7 @@ def _checked(when: object, subject: str) -> When:
         raise SpecError(
             f"the condition of {subject}",
             given=when,
-            expected="a text such as `accuracy >= 0.99`, or a function of parameters and evidence",
+            expected="a text such as `accuracy >= 0.99`, or a function of the parameters and the measurements",
             fix=f'write {"when=" if subject.startswith("the outcome") else ""}"accuracy >= 0.99"',
         )
     condition: Condition = when

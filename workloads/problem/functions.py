@@ -137,7 +137,7 @@ def _is_common(role: str, name: str) -> bool:
         raise SpecError(
             f"{name} of model",
             given=name,
-            expected="an argument name that no parameter of every training has",
+            expected="an argument whose name differs from the parameters that all trainings have",
             fix="rename the argument",
         )
     return True
@@ -186,7 +186,7 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
             "defaults",
             given=name,
             expected=f"the name of a parameter that every training has: {common}",
-            fix="write the default of any other parameter in the function that has the parameter as an argument",
+            fix="write the default of another parameter in the function that has this parameter as an argument",
         )
     kind: Any = known.kind | None if known.optional else known.kind
     declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}

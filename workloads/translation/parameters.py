@@ -174,13 +174,15 @@ class TranslationParameters(TrainingParameters):
             object.__setattr__(self, name, value)
         most = int((read_corpus(self.corpus).part == TRAIN).sum())
         if (self.n_sentences or 0) > most:
-            raise self.refused("n_sentences", f"at most {most} ({self.corpus})", "lower n_sentences")
+            expected = f"at most {most} sentences, the training part of {self.corpus}"
+            raise self.refused("n_sentences", expected, "lower n_sentences")
         object.__setattr__(self, "n_sentences", self.n_sentences or most)
 
     def _check_epsilon(self) -> None:
         if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:
             raise self.refused(
                 "layer_norm_eps",
-                "> 0 with layer_norm_convention=outside_root, because the deviation of a constant vector is 0",
+                "> 0 with layer_norm_convention=outside_root, because the layer norm divides by a standard"
+                " deviation, which may be 0",
                 "raise layer_norm_eps, or set layer_norm_convention=inside_root",
             )

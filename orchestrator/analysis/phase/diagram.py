@@ -53,7 +53,7 @@ class PhaseDiagram(DrawnAnswer):
         """Returns the probability of the ending at the given points, with the bounds of its pointwise 95% band; NaN
         outside of the range tried. Raises a `ValueError` if there is no model."""
         if self.surface is None:
-            raise ValueError(f"no model was fitted: {self.note}")
+            raise ValueError(f"no model was fitted to the rates of the trials: {self.note}")
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
@@ -127,7 +127,7 @@ def read_phase_diagram(
                 name,
                 given=odd,
                 expected="a parameter whose values are numbers",
-                fix="use stuck_rates(by=[...]) or outcomes(by=[...]) for a table by parameters without numbers",
+                fix="use stuck_rates(by=[...]) or outcomes(by=[...]) for a table by a parameter that is not a number",
             )
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):

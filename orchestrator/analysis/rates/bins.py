@@ -72,7 +72,7 @@ class Bins:
                 choice_labels = ", ".join(map(value_label, choices))
                 raise UserError(
                     "DIR",
-                    given=f"a row in which this parameter has the value {value_label(foreign[0])}",
+                    given=f"a row in which a parameter has the value {value_label(foreign[0])}",
                     expected=f"one of the choices that sweep.json declares: {choice_labels}",
                     fix="check the sweep with: attnsweep audit DIR",
                 )

@@ -104,7 +104,7 @@ def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected="a share that leaves sentence pairs in every part, unlike this one, which gives"
+            expected="a share with which every part gets sentence pairs; this share gives the parts"
             f" {in_words(n_pairs)}",
             fix="choose another share or --seed, or give more sentences",
         )

@@ -41,7 +41,7 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: Preparatio
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected=f"a share that leaves some of the {len(is_held_out_N)} rows in each part",
+            expected=f"a share with which each of the two parts gets some of the {len(is_held_out_N)} rows",
             fix="choose another share or --seed, or give more rows",
         )
     words = learn_vocabulary(

@@ -256,6 +256,6 @@ def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
     with pytest.raises(
         UserError,
-        match="B: got 'a sweep of the workload translation', expected a sweep of A's workload, category_pairs",
+        match="B: got 'a sweep of the workload translation', expected a sweep of the workload of sweep A, which is",
     ):
         compare(pair[0], tmp_path / "t")

@@ -83,7 +83,7 @@ def test_what_cannot_be_estimated_says_why() -> None:
     assert hazard_ratios(times, (Factor("one", ("all",), np.zeros_like(a.place)),))[1].startswith("only one bin")
     with pytest.raises(
         UserError,
-        match="by: got None, expected the name of a parameter, because hazards are compared between its bins; add by=",
+        match=r"by: got None, expected the name of a parameter, because hazards .*; add by=",
     ):
         hazard_ratios(times, ())
 

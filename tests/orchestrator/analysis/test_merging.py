@@ -192,9 +192,7 @@ def test_trials_that_would_have_the_number_of_others_are_refused(sources: Source
         trial_rows(TRIALS_APART, ENDS[0]),
     )
     large.record_run(finished=True, seconds=1.0)
-    says = (
-        rf"large: got 'trial {TRIALS_APART}, whose number would clash .*', expected trial numbers below {TRIALS_APART}"
-    )
+    says = rf"large: got 'trial {TRIALS_APART}, whose number a trial .*', expected trial numbers below {TRIALS_APART}"
     with pytest.raises(UserError, match=says):
         merge_sweeps(tmp_path / "all", [large.place, sources[0].place])
     assert not (tmp_path / "all").exists()

@@ -127,7 +127,7 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_bytes(b"")
     [problem] = problems_of(audit(directory.place))
     assert problem.startswith(
-        "not checked: trials and trainings: the study: a study whose reading raises StorageInternalError: "
+        "not checked: trials and trainings: the study: an Optuna study that cannot be read: StorageInternalError: "
     )
     assert (tmp_path / "study.db").read_bytes() == b""
     (tmp_path / "study.db").unlink()

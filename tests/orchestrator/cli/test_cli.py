@@ -40,7 +40,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("quickstart --set init_sigma=-1", "init_sigma: got -1, expected a finite number >= 0, or null"),
         ("quickstart --set init_sigma", "--set: got 'init_sigma', expected NAME=VALUE"),
         ("quickstart --set variant=both", "variant: got 'both', expected one of positions_only,"),
-        ("quickstart --replicates 0", "replicates: got 0, expected greater than or equal to 1"),
+        ("quickstart --replicates 0", "replicates: got 0, expected a number of replicates greater than or equal to 1"),
         ("quickstart --trials 0", "trials: got 0, expected greater than or equal to 1"),
         (
             "quickstart --engine vmapped --address 127.0.0.1:1",
@@ -59,9 +59,15 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--local: got '--trainers 2', expected a command with at most --trainers 1, because",
         ),
         ("quickstart --trials many", "Invalid value for '--trials': Input should be a valid integer"),
-        ("quickstart --trainers 0", "--trainers: got '0', expected N or MIN..MAX in whole numbers from 1 on; "),
-        ("quickstart --trainers 4..2", "--trainers: got '4..2', expected N or MIN..MAX in whole numbers from 1 on"),
-        ("quickstart --trainers many", "--trainers: got 'many', expected N or MIN..MAX"),
+        (
+            "quickstart --trainers 0",
+            "--trainers: got '0', expected a number of trainers N, or a range MIN..MAX, in whole numbers from 1 on; ",
+        ),
+        (
+            "quickstart --trainers 4..2",
+            "--trainers: got '4..2', expected a number of trainers N, or a range MIN..MAX, in whole numbers from 1 on",
+        ),
+        ("quickstart --trainers many", "--trainers: got 'many', expected a number of trainers N, or a range"),
         (
             "quickstart --local --wait-nodes 2",
             "--local: got '--wait-nodes 2', expected a command without --wait-nodes, because",

@@ -93,15 +93,15 @@ def test_a_package_adds_its_own(site: Path, command: Command) -> None:
     [
         (
             "no_such_package:MINE",
-            "\"an error while it is imported: ModuleNotFoundError: No module named 'no_such_package'\"",
+            "\"a module that fails to import: ModuleNotFoundError: No module named 'no_such_package'\"",
         ),
         (
             "figures_of_a_user:NONE",
-            "\"an error while it is imported: AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\"",
+            "\"a module that fails to import: AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\"",
         ),
         ("figures_of_a_user:ONE", "'Reproduction'"),
-        ("figures_of_a_user:OTHERS", "\"a sequence that contains 'mine'\""),
-        ("figures_of_a_user:UNTITLED", '"a sequence that contains Reproduction(name='),
+        ("figures_of_a_user:OTHERS", "\"a sequence with 'mine', which is not a complete Reproduction\""),
+        ("figures_of_a_user:UNTITLED", '"a sequence with Reproduction(name='),
     ],
 )
 def test_a_broken_entry_is_one_line_and_hides_no_other(target: str, given: str, site: Path, command: Command) -> None:

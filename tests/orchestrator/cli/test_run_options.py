@@ -19,11 +19,11 @@ from tests.orchestrator.small_sweep import small_sweep
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("TRAINERS", "many", "--trainers: got 'many', expected N or MIN..MAX"),
+        ("TRAINERS", "many", "--trainers: got 'many', expected a number of trainers N, or a range MIN..MAX"),
         ("WAIT_NODES", "-1", "Invalid value for '--wait-nodes' (env var: 'ATTNSWEEP_WAIT_NODES')"),
         ("DEVICE", "tpu", "Invalid value for '--device' (env var: 'ATTNSWEEP_DEVICE')"),
         ("PRIORITY", "first", "Invalid value for '--priority' (env var: 'ATTNSWEEP_PRIORITY')"),
-        ("ENGINE", "merged", "engine: got 'the engine merged with the device auto', expected the device cuda"),
+        ("ENGINE", "merged", "engine: got 'the engine `merged` with the device auto', expected the device cuda"),
         ("PACK_SIZE", "0", "Invalid value for '--pack-size' (env var: 'ATTNSWEEP_PACK_SIZE')"),
     ],
 )
@@ -129,7 +129,9 @@ def test_what_names_no_shard_is_refused(
 
 def test_all_drivers_must_find_the_directory(mistake: Mistake) -> None:
     error = mistake("run", "quickstart", "--shard", "0/2")
-    assert error.startswith("--shard: got 'a command without --dir', expected a directory that all drivers find")
+    assert error.startswith(
+        "--shard: got 'no option --dir', expected an option --dir, whose directory all drivers find"
+    )
 
 
 def test_the_trials_of_all_shards_are_those_of_the_sweep() -> None:

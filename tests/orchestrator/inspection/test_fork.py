@@ -181,7 +181,7 @@ def test_what_ended_before_a_step_has_the_committor_of_its_own_outcome(pairs: Sw
     ("trial", "n", "outcome", "said"),
     [
         (7, 4, "solved", "trial: got '7, with 0 trainings, 0 of them failed or pruned', expected a trial with two"),
-        (0, 1, "solved", "n: got 1, expected 2 continuations or more"),
+        (0, 1, "solved", "n: got 1, expected at least 2 continuations"),
         (0, 4, "solvd", "did you mean solved?"),
     ],
 )
@@ -281,13 +281,16 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["0/0", "--at", "8"], "--at: got 8, expected 0..7: 0/0 ended at step 8"),
+        (["0/0", "--at", "8"], "--at: got 8, expected a step from 0 to 7: 0/0 ended at step 8"),
         (
             ["0/0", "--at", "3"],
-            "--redraw: got 'data at step 3', expected random draws of this kind after the step; 0/0",
+            "--redraw: got 'data at step 3', expected a training with such random draws after the step, but 0/0",
         ),
-        (["0/0", "--at", "3", "--redraw", "noise"], "0/0 draws no dropout masks after it; --redraw data, or kick"),
-        (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a kick's size above 0"),
+        (
+            ["0/0", "--at", "3", "--redraw", "noise"],
+            "0/0 draws no dropout masks after it; write --redraw data, or --redraw kick",
+        ),
+        (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a size above 0 of"),
         (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected a number of continuations from 1 on"),
         (["0/0"], "--at, --bisect: got 'neither', expected either --at or --bisect"),
         (["0/0", "--at", "3", "--bisect"], "--at, --bisect: got 'both', expected either --at or --bisect"),
@@ -304,7 +307,7 @@ def test_bad_input_gets_one_sentence(arguments: list[str], said: str, pairs: Swe
 def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_path: Path) -> None:
     spec: Sweep = small_sweep("lines", trials=1, replicates=2)
     lines = trained_sweep(tmp_path / "s", spec.but(space={**spec.space, "optimizer": "lbfgs"}))
-    with pytest.raises(UserError, match="0/0, trained with lbfgs, which searches along lines of one fixed loss"):
+    with pytest.raises(UserError, match="0/0, trained with lbfgs, whose line searches need the same loss"):
         fork(lines, "0/0", step=1)
     edit_row(lines, "trainings", 1, outcome="failed")
     with pytest.raises(UserError, match="0/1, which failed', expected a training that did not fail"):

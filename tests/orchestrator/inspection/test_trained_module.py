@@ -216,7 +216,8 @@ def test_heads_that_are_held_are_not_exported(tmp_path: Path) -> None:
         ended = export(tmp_path / "s", "safetensors", tmp_path / "out", *(("--step", step) if step else ()))
         assert ended.err == (
             f"attnsweep: TRAINING_ID: got \"0/1, in which the intervention '{text}' acts at step {step or 12}\", "
-            "expected a step at which no intervention clamps or scales heads, which other libraries cannot do; "
+            "expected a step at which no intervention clamps (replaces) or scales the attention of heads, because "
+            "other libraries cannot apply such an intervention; "
             "choose another step with --step, or use open_sweep(...).module(...), which applies the intervention\n"
         )
     assert not (tmp_path / "out").exists()

@@ -204,12 +204,12 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "a malformed entry replaces or digests in the file's metadata"),
-        ("replaces", b'"abc"', "replaces or digests"),
-        ("replaces", b'[{"a": 1}]', "replaces or digests"),
-        ("replaces", b"[" * 100_000, "replaces or digests"),
-        ("replaces", b"\xff", "replaces or digests"),
-        ("digests", b'{"curves": 1}', "replaces or digests"),
+        ("replaces", b"", "a malformed entry `replaces` or `digests` in the file's metadata"),
+        ("replaces", b'"abc"', "`replaces` or `digests`"),
+        ("replaces", b'[{"a": 1}]', "`replaces` or `digests`"),
+        ("replaces", b"[" * 100_000, "`replaces` or `digests`"),
+        ("replaces", b"\xff", "`replaces` or `digests`"),
+        ("digests", b'{"curves": 1}', "`replaces` or `digests`"),
         ("schema_version", b"x", "invalid literal for int() with base 10: b'x'"),
         ("spec_sha256", b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
@@ -243,7 +243,7 @@ def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> No
     directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
     with pytest.raises(
         UserError,
-        match=r"DIR: got 'a row in which this parameter has the value lbfgs', expected one of the"
+        match=r"DIR: got 'a row in which a parameter has the value lbfgs', expected one of the"
         r" choices that sweep.json declares: sgd, adam",
     ):
         write_report([directory.place], tmp_path / "report.html")

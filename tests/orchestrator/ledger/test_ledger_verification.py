@@ -102,7 +102,7 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
     with open_writer(root) as writer:
         lost = {} if is_missing and table == "trainings" else writer.set_aside
         if lost:
-            what = "no such file" if is_missing else "a file that does not match its checksum"
+            what = "a file that does not exist" if is_missing else "a file that does not match its checksum"
             said = f"{path}: {what}; set aside in {root}/set_aside, its trainings run again"
             assert lost == {path.stem: said}
             # Nothing of the damaged pack is deleted.
@@ -152,7 +152,7 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
         compact(root)
     assert str(refused.value) == (
         f"{root}/trainings: got '1 trainings that are recorded in more than one file', expected files "
-        f"that record each training once; set the repeating files aside with: attnsweep resume {root}"
+        f"that record each training once; set aside the files that repeat trainings with: attnsweep resume {root}"
     )
     path = file_of(root, "trainings", "q")
     with open_writer(root) as writer:

@@ -86,7 +86,7 @@ def test_a_folder_in_the_place_of_a_checkpoint_is_left_to_the_user(tmp_path: Pat
     (tmp_path / CHECKPOINTS / "a-0123.parquet").mkdir(parents=True)
     with pytest.raises(
         UserError,
-        match=r"/a-0123.parquet: got 'a folder with the name of the file', expected a file that .*; remove the folder",
+        match=r"/a-0123.parquet: got 'a folder in the place of a file', expected a file that .*; remove the folder",
     ):
         Checkpoints(LocalFolder(tmp_path)).load()
 

@@ -187,7 +187,7 @@ def test_a_finished_sweep_that_was_extended_meanwhile_is_not_trained_by_what_onl
             patch.setattr(SweepLoop, "run", lambda *_: False)
             return resume_sweep(unfinished, HERE, more_trials=1)
 
-    with pytest.raises(UserError, match="another process has just extended"):
+    with pytest.raises(UserError, match="another process has just added trials"):
         _while_waiting(unfinished, lambda console: run_or_resume(spec, unfinished, HERE, console), extended)
     assert Ledger(unfinished).trainings().num_rows == 4
 
@@ -197,7 +197,7 @@ def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
     whole, before = journal.read_text(), (unfinished / "sweep.json").read_bytes()
     journal.unlink()
     for _ in range(2):
-        with pytest.raises(UserError, match="a study without 2 trials that are in the ledger"):
+        with pytest.raises(UserError, match="an Optuna study that lacks 2 trials of the ledger"):
             resume_sweep(unfinished, HERE, more_trials=2)
         assert (unfinished / "sweep.json").read_bytes() == before
         assert not (unfinished / COURSE.name).exists()

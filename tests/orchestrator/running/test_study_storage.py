@@ -189,9 +189,9 @@ def test_a_piece_that_is_missing_is_refused_by_name() -> None:
         with pytest.raises(UserError) as refused:
             read()
         assert str(refused.value) == (
-            "memory://sweep/study.journal/piece-00000003.jsonl: got 'a missing piece of the journal, although the "
-            "later piece piece-00000004.jsonl exists', expected the pieces of the study's journal"
-            " as they were written; "
+            "memory://sweep/study.journal/piece-00000003.jsonl: got 'a missing part of the journal of the study, "
+            "although the later part piece-00000004.jsonl exists', expected the parts of the study's journal"
+            " as attnsweep wrote them; "
             "restore the folder's objects from a copy, or from the bucket's versions"
         )
 
@@ -209,7 +209,9 @@ def test_a_piece_that_does_not_continue_the_others_is_refused_by_name(change: st
         "a byte": text.replace("value", "valve", 1),
     }[change]
     place.put_text(name, changed)
-    with pytest.raises(UserError, match=r"piece-0000000[34]\.jsonl: got 'a piece of the journal that was changed"):
+    with pytest.raises(
+        UserError, match=r"piece-0000000[34]\.jsonl: got 'a part of the journal of the study that was changed"
+    ):
         read_pieces(place, STUDY_FILE)
 
 
@@ -219,8 +221,8 @@ def test_a_writer_that_wakes_after_its_successor_began_learns_it() -> None:
     with pytest.raises(StoreError) as refused:
         first.journal.append(["{}"])
     assert str(refused.value) == (
-        "memory://sweep/study.journal/piece-00000004.jsonl: got 'a piece of the journal that another process has "
-        "written', expected that this process is the sweep's only writer; wait until that process ends, or "
+        "memory://sweep/study.journal/piece-00000004.jsonl: got 'a part of the journal of the study that another "
+        "process has written', expected a sweep that only this process writes; wait until the other process ends, or "
         "stop it; the rows that this process has committed are kept"
     )
     assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
@@ -232,7 +234,9 @@ def test_a_writer_that_wakes_after_its_successor_joined_the_pieces_learns_it(mon
     monkeypatch.setattr(study_storage, "_MOST_PIECES", 3)
     for number in range(6):
         second.save(number)
-    with pytest.raises(StoreError, match=r"piece-00000004\.jsonl: got 'a piece of the journal that another process"):
+    with pytest.raises(
+        StoreError, match=r"piece-00000004\.jsonl: got 'a part of the journal of the study that another process"
+    ):
         first.journal.append(["{}"])
     assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
 
@@ -293,8 +297,8 @@ def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
     _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
     with pytest.raises(
         UserError,
-        match=r"000000000003\.jsonl: got 'a piece that begins at line 3 of the journal, but no piece with"
-        r" the lines 2 to 2'",
+        match=r"000000000003\.jsonl: got 'a part of the journal of the study that begins at line 3, although the"
+        r" part with the lines 2 to 2 is missing'",
     ):
         read_pieces(place, STUDY_FILE)
 

@@ -69,7 +69,7 @@ def test_the_second_is_told_who_is_at_work(root: Path, work: str) -> None:
                 act(root)
             assert str(refused.value) == (
                 f"{root}: got 'a sweep that another process works on ({work}, pid {process.pid} on {holder.host}, "
-                f"since {holder.since})', expected one process at a time; wait until that process ends, or stop it"
+                f"since {holder.since})', expected one process at a time; wait until the other process ends, or stop it"
             )
 
 
@@ -229,5 +229,5 @@ def test_a_store_without_conditional_writes_is_refused(prefix: ObjectPrefix, mon
         return put(response)
 
     monkeypatch.setattr(S3Response, "put_object", ignoring)
-    with pytest.raises(StoreError, match="overwrites an object in spite of If-None-Match"):
+    with pytest.raises(StoreError, match="overwrites an object although the request forbids it"):
         prefix.lock("run")

@@ -236,8 +236,8 @@ def test_a_file_that_cannot_be_used_is_one_line(file: str, content: bytes | None
         (["--held-out", "nan"], "--held-out: got nan, expected a share between 0 and 1"),
         (
             ["--held-out", "1e-9"],
-            "--held-out: got 1e-09, expected a share that leaves sentence pairs in every part,"
-            " unlike this one, which gives train 60, valid 0, test 0;",
+            "--held-out: got 1e-09, expected a share with which every part gets sentence pairs;"
+            " this share gives the parts train 60, valid 0, test 0;",
         ),
         (["--min-frequency", "61"], "--min-frequency: got 61, expected a frequency that at least one word"),
         (["--min-frequency", "0"], "Invalid value for '--min-frequency'"),
@@ -367,7 +367,7 @@ def test_any_container_gives_the_same_text() -> None:
         (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
         (
             ["--unit", "words", "--held-out", "1e-9"],
-            "--held-out: got 1e-09, expected a share that leaves some of the 40",
+            "--held-out: got 1e-09, expected a share with which each of the two parts gets some of the 40",
         ),
         (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
         (["--unit", "words", "--min-frequency", str(10**25)], "expected a whole number from 1 to 2147483647"),

@@ -82,7 +82,7 @@ class _Planted:
         (pickle.dumps(_Planted()), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.array([_Planted()], dtype=object), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.array(["a"]), "FILE: got 'heads.npy', expected an array of numbers"),
-        (np.eye(3), "FILE.npy: got 'an array of the shape (3, 3)', expected an array of the shape (n_heads, n, n)"),
+        (np.eye(3), "FILE.npy: got 'an array of the shape (3, 3)', expected an array of the shape (n_heads,"),
         (np.ones((2, 3, 4)), "FILE.npy: got 'an array of the shape (2, 3, 4)', expected square matrices"),
         (np.full((1, 2, 2), np.nan), "FILE.npy: got 'attention weights with 4 entries that are NaN or infinite',"
             " expected attention weights that are finite"),
@@ -108,7 +108,7 @@ def test_a_file_that_is_none_is_one_line(
 
 def test_blocks_that_do_not_fit(file: Path) -> None:
     ended = command("score-heads", file, "--window", "5", "--num-pos", "3")
-    expected = "a number of blocks from 0 to 2, which is the number of tokens // window"
+    expected = "a number of blocks from 0 to 2, which is the number of tokens divided by window"
     assert ended.code == 2
     assert ended.err == f"attnsweep: num_pos: got 3, expected {expected}; lower num_pos, or lower window=5\n"
 

@@ -56,8 +56,8 @@ def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) 
     assert done.stderr == (
         "attnsweep: MKL_CBWR: got 'the value AVX2,STRICT, set after PyTorch had multiplied matrices in this process',"
         " expected a value of MKL_CBWR that is set before the first matrix product, because"
-        " otherwise the last bits of a"
-        " training depend on its pack; restart Python, and set MKL_CBWR in the environment or import attnsweep before"
+        " otherwise the last bits of a training depend on the trainings beside it;"
+        " restart Python, and set MKL_CBWR in the environment or import attnsweep before"
         " PyTorch is used\n"
     )
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +147,7 @@ def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
 
     monkeypatch.setattr(CategoryPairs, "loss", fail)
     with pytest.raises(
-        SweepError, match=r"this process has lost its GPU; without --local a new process would replace it:\n"
+        SweepError, match=r"this process has lost its GPU; run without --local, so that a new process can replace it:\n"
     ):
         run_sweep(small_sweep(), tmp_path / "s", Resources(local=True), QUIET)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0

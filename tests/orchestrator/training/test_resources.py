@@ -44,7 +44,7 @@ def test_its_processes_import_the_trainer_if_each_becomes_one(
 
 def test_merged_steps_are_for_gpus() -> None:
     assert Resources(device="cuda", engine="merged").engine == "merged"
-    with pytest.raises(UserError, match="merged with the device auto"):
+    with pytest.raises(UserError, match="`merged` with the device auto"):
         Resources(engine="merged")
     # As where a sweep that began on a GPU is resumed on a CPU.
     with pytest.raises(UserError, match="continue with --device cuda"):

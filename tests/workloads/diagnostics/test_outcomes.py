@@ -211,7 +211,7 @@ def test_an_outcome_that_cannot_occur_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         LabelError,
         match=r"the outcome memorized of category_pairs: got 'eval_loss < 0.5', expected a condition that can hold"
-        r" where the condition of the earlier row solved \(eval_loss <= 0.5\) does not hold;"
+        r" when the condition eval_loss <= 0.5 of the earlier row solved does not hold;"
         r" exchange the two rows or change one condition",
     ):
         check_each_can_occur(workload, parameters)

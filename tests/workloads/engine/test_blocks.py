@@ -162,7 +162,7 @@ def test_what_is_not_trained_in_blocks_says_why() -> None:
     with pytest.raises(NoRuleError, match="the optimizer uses line searches"):
         Pack(CategoryPairs(), [Training(searching, 0)]).step_graph()
     small = defaults(Translation(), n_sentences=20, eval_sentences=4, head_sentences=4, test_sentences=2)
-    with pytest.raises(NoRuleError, match=r"can(not)? be compiled|faster in the engine vmapped|slow in blocks"):
+    with pytest.raises(NoRuleError, match=r"can(not)? be compiled|faster in the engine `vmapped`|slow in blocks"):
         Pack(Translation(), [Training(small, 0)]).step_graph()
 
 

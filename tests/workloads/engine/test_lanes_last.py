@@ -138,7 +138,7 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
         (torch.func.grad(lambda x: x.view(2, 2).trace()), "aten.index_put.default cannot be compiled"),
         (
             lambda x: x.as_strided((2, 2), (1, 1)),
-            "aten.as_strided.default cannot be compiled for a block of lanes, unless",
+            "aten.as_strided.default cannot be compiled for a block of trainings, unless",
         ),
         (lambda x: x.sort().values, "aten.sort.default cannot be compiled"),
         (
@@ -156,7 +156,7 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
         (lambda x: x.sum().gather(0, torch.tensor(0)), "an entry of a tensor without axes"),
         (
             lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5),
-            r"aten.scatter.value of shape \(2,\) into shape \(4,\) cannot be",
+            r"aten.scatter.value with indices of the shape \(2,\) and a target of the shape \(4,\) cannot be",
         ),
         (lambda x: x.expand(64, -1) @ x.expand(64, -1).T, None),
         (lambda x: x.expand(64, -1).T @ x.expand(64, -1), None),
@@ -263,7 +263,7 @@ class Sorting(CategoryPairs):
 @pytest.mark.parametrize(
     ("workload", "settings", "reason"),
     [
-        (CategoryPairs(), {"batch_size": 3}, "an evaluation of the loss computes fewer than 100,000 numbers"),
+        (CategoryPairs(), {"batch_size": 3}, "the loss computes fewer than 100,000 numbers"),
         (CategoryPairs(), {"batch_size": 127}, "the 127 rows of .* cannot be split into equal parts of about 50"),
         (Sorting(), {}, r"the optimizer uses line searches.*aten\.sort\.default cannot be compiled"),
     ],

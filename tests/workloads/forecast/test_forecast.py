@@ -57,7 +57,10 @@ def test_without_a_law_every_value_is_trained() -> None:
 def test_default_initialization_is_trained_and_said_to_have_no_scale() -> None:
     parameters = defaults(PAIRS, n_categories=4, n_positions=5, init_sigma=None, n_steps=30)
     found = forecast_escapes(PAIRS, parameters, (None,), range(4))
-    expected = "not a scale family: init_sigma is null: the framework's default initialization has no scale"
+    expected = (
+        "not a scale family: a forecast needs init_sigma > 0, but init_sigma is null: the framework's default"
+        " initialization has no scale"
+    )
     assert found.law == expected
     assert found.orders == ()
     assert found.escapes[0].is_measured

@@ -113,7 +113,7 @@ def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
         ({"language": "parity", "tokens": "kinds"}, r"tokens: got 'kinds', expected tokens=positions or tokens=auto"),
         (
             {"n_epochs": 3, "n_steps": 500},
-            r"n_steps: got 500, expected 300 steps, because n_epochs=3 epochs have 100 steps each",
+            r"n_steps: got 500, expected 300 steps, because n_epochs=3 and steps_per_epoch=100",
         ),
         (
             {"steps_per_epoch": 50},

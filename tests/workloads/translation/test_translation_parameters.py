@@ -82,7 +82,9 @@ def test_a_file_fills_in_what_it_decides(file: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_more_sentences_than_the_file_has(file: Path) -> None:
-    with pytest.raises(SpecError, match=r"n_sentences: got 201, expected at most 200 \(.*corpus.parquet\); lower n_"):
+    with pytest.raises(
+        SpecError, match=r"n_sentences: got 201, expected at most 200 sentences, .*corpus.parquet; lower n_"
+    ):
         small(corpus=str(file), n_sentences=201)
 
 

@@ -82,7 +82,7 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     problem, read = lanes.problem, _read(lanes.buffers, batch)
     split, layout = problem.workload.split(problem.parameters), problem.layout
     if split is not None and under(DROPOUT, batch):
-        raise NoRuleError("a loss with dropout whose data are split into parts cannot be compiled")
+        raise NoRuleError("a loss with dropout cannot be compiled if its data are split into parts")
     parts = Parts(split, _n_parts(read, split))
     names, loss_of = tuple(read), one_lane(problem.template, problem.workload.loss)
 
@@ -99,7 +99,7 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     check_no_places(gradient.graph)
     if gradient.n_numbers < _FEWEST_NUMBERS:
         raise NoRuleError(
-            f"an evaluation of the loss computes fewer than {_FEWEST_NUMBERS:,} numbers, too few to gain from compiling"
+            f"the loss computes fewer than {_FEWEST_NUMBERS:,} numbers, so compiling it would not save time"
         )
     return gradient
 
@@ -183,7 +183,9 @@ def _n_parts(read: State, split: Split | None) -> int:
     for n_parts in range(fewest, 2 * fewest + 1):
         if n_rows % n_parts == 0:
             return n_parts
-    raise NoRuleError(f"the {n_rows} rows of {split.name} cannot be split into equal parts of about {split.most_rows}")
+    raise NoRuleError(
+        f"the {n_rows} rows of {split.name} cannot be split into equal parts of about {split.most_rows} rows"
+    )
 
 
 def _part(read: State, parts: Parts, part: int) -> State:

@@ -54,7 +54,7 @@ def check_known(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block of lanes")
+            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block of trainings")
     for value in constants_of(graph).values():
         if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
             raise NoRuleError(
@@ -77,12 +77,12 @@ def check_rules(graph: fx.GraphModule) -> None:
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 product = "x".join(map(str, sizes))
                 raise NoRuleError(
-                    f"the workload's matrix products, such as {product}, are faster in the engine vmapped"
+                    f"the workload's matrix products, such as {product}, are faster in the engine `vmapped`"
                 )
         if node.target is aten.as_strided.default and slices_of(node) is None:
             raise NoRuleError(
-                f"the operation {node.target} cannot be compiled for a block of lanes, unless it takes a slice of the"
-                " tensor"
+                f"the operation {node.target} cannot be compiled for a block of trainings, unless it takes a slice of"
+                " the tensor"
             )
         check_lookup(node)
 

@@ -38,9 +38,9 @@ def check_lookup(node: Any) -> None:
     if node.target in LOOKUPS:
         n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else shape_of(node.args[0])[0]
         if n_rows > _LONGEST_TABLE:
-            raise NoRuleError(f"an embedding table of {n_rows} rows is slow in blocks of lanes")
+            raise NoRuleError(f"an embedding table of {n_rows} rows is slow in blocks of trainings")
         if node.target is aten.embedding_dense_backward.default and node.args[4]:
-            raise NoRuleError("an embedding with scale_grad_by_freq=True cannot be compiled for a block of lanes")
+            raise NoRuleError("an embedding with scale_grad_by_freq=True cannot be compiled for a block of trainings")
     if node.target is aten.gather.default and not shape_of(node.args[0]):
         raise NoRuleError("reading an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
@@ -48,8 +48,8 @@ def check_lookup(node: Any) -> None:
         most = _LONGEST_TABLE if node.target is aten.scatter_add.default else 1
         if not target or _without(target, axis) != _without(index, axis) or index[axis] > most:
             raise NoRuleError(
-                f"the operation {node.target} of shape {index} into shape {target} cannot be compiled for a block,"
-                " or is slow there"
+                f"the operation {node.target} with indices of the shape {index} and a target of the shape {target}"
+                " cannot be compiled for a block of trainings, or is slow there"
             )
 
 

@@ -138,9 +138,9 @@ class LexiconSizes:
                     field.name,
                     given=size,
                     expected=f"a number of lexemes from 1 to {MOST_LEXEMES}",
-                    fix=f"raise {field.name}"
+                    fix=f"raise {field.name}, because sentences need such words"
                     if size < 1
-                    else f"lower {field.name}, because further words are hardly ever drawn",
+                    else f"lower {field.name}, because more words would hardly ever be drawn",
                 )
 
 

@@ -161,7 +161,7 @@ def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPa
     tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
     with pytest.raises(
         SpecError,
-        match=r"got 80, .* training part: 80 draws gave only \d\d sentences; enlarge the"
+        match=r"got 80, expected at most \d\d sentences, because 80 draws .* training part; enlarge the"
         r" lexicon",
     ):
         grammar_corpus(tiny, n_train=500, n_valid=40, n_test=40, seed=0)
