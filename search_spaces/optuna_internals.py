@@ -57,7 +57,7 @@ def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, A
 
 
 class InformedStudy(Study):
-    """A study whose sampler sees the complete trials of earlier sweeps too. They come before the study's own trials.
+    """A study whose sampler sees the complete trials of earlier sweeps before the study's own trials.
 
     The earlier trials are not in the study's storage, so they have no numbers in the study.
     """

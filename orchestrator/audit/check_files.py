@@ -185,8 +185,8 @@ def _named_by_digest(place: Place, folder: str) -> Iterator[Problem]:
             with place.answering(), place.open_file(folder, name) as file:
                 is_as_written = digest(file) == name.rpartition("-")[2]
         except FileNotFoundError:
-            # A running sweep removes the checkpoint of a pack that has ended, so a file that was listed before may be
-            # missing now.
+            # While a sweep runs, it removes the checkpoints of trainings that have ended, so a file that was listed
+            # before may be missing now.
             continue
         except UserError as refusal:
             yield Problem.of(refusal)

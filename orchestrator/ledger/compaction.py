@@ -33,14 +33,12 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""If more fragments than this are not full, some of them are merged. With three tables, one commit and one merge under
-way, a sweep then has 42 files.
-"""
+"""The limit on the number of fragments (sets of files that one commit wrote) that are not full yet. With three tables,
+one commit and one merge under way, a sweep has at most 42 files."""
 
 FULL_ROWS = 10_000_000
-"""A fragment with this many rows, counted over all tables, is full and not merged again, because merging so many rows
-would stop the driver for seconds.
-"""
+"""The number of rows, over all tables, from which on a fragment (the files of one commit) counts as full and is not
+merged again. Merging so many rows would stop the driver for seconds."""
 
 _CELLS_AT_ONCE = 1_500_000
 """The number of cells (rows times columns) that a merge holds in memory at a time: 250,000 rows of the table `curves`,
@@ -62,8 +60,8 @@ class Recovery:
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table. Curves may have been thinned, so that only every k-th probe is
-    left: fragments with different k stay apart.
+    """Merges a sweep's ledger into one file per table. If parts of the ledger keep different probes of their curves
+    (every one, every second, ...), they stay apart.
 
     Raises:
         UserError: If another process writes the ledger, or it cannot be read or written.
@@ -76,15 +74,16 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges all fragments of the ledger whose curves keep the same probes (every one, every second, ...) into one."""
+    """Merges all fragments of the ledger (the files of one commit each) whose curves keep the same probes, such as
+    every second one."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes the files of interrupted commits, and of fragments whose rows a merged fragment holds. Only the holder of
-    the sweep's lock may call this function.
+    """Removes files that hold no valid rows: those of interrupted commits, and those whose rows have been merged into
+    other files. Only the holder of the sweep's lock may call this function.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -113,7 +112,8 @@ def recover(place: Place) -> Recovery:
 
 
 def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Expression | None = None) -> str:
-    """Merges the given fragments into one sorted fragment. Holds `_CELLS_AT_ONCE` cells in memory at a time.
+    """Merges the given fragments (the files of one commit each) into a single one, sorted. Holds `_CELLS_AT_ONCE` cells
+    in memory at a time.
 
     Args:
         place: The sweep directory.
@@ -155,8 +155,8 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Chooses the fragments to merge now, given the number of rows of each. Returns none until more than
-    `MAX_FRAGMENTS` fragments are not full.
+    """Chooses the fragments (the files of one commit each) to merge now, given the number of rows of each. Returns none
+    until there are more than `MAX_FRAGMENTS` that are not full.
 
     It chooses the smallest two, then the next larger ones as long as each has fewer rows than the chosen ones together.
     So a row is rewritten about log(number of commits) times, not once per commit. Rows of a full fragment are never

@@ -31,8 +31,7 @@ TABLES = ("curves", "heads", "trainings")
 commit."""
 
 MERGED = "merged-"
-"""The prefix of the names of merged fragments. The names of packs, with which other fragments' names begin, never begin
-with it."""
+"""The beginning of the names of merged fragments. No other fragment (the files of one commit) has such a name."""
 
 ROW_GROUP_ROWS = 131_072
 """Number of rows in a row group of a Parquet file: few enough for a query to skip the row groups of trials that it does
@@ -122,7 +121,7 @@ class Snapshot:
         return names
 
     def only(self, names: Iterable[str]) -> "Snapshot":
-        """Returns a snapshot of these fragments alone."""
+        """Returns a snapshot of the given fragments alone, without all others."""
         chosen = set(names)
         return replace(
             self,
@@ -137,11 +136,11 @@ class Snapshot:
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Returns the number of rows in the table `trainings`, by the fragment's name."""
+        """Returns the number of rows that each fragment has in the table `trainings`, by the fragment's name."""
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
     def rows_of_all_tables(self) -> dict[str, int]:
-        """Returns the number of rows in all tables together, by the fragment's name."""
+        """Returns the number of rows that each fragment has in all tables together, by the fragment's name."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
 
@@ -162,8 +161,8 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens all committed fragments except those that a merged fragment replaces. A writer may be at work. The shards
-    of a sweep (the parts of its several drivers) are opened one after the other.
+    """Opens the files of all commits, except files that were merged into others. A writer may be at work. The shards of
+    a sweep (the parts of its several drivers) are opened one after the other.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
@@ -247,8 +246,8 @@ def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
 
 
 def fragment_names(place: Place) -> list[str]:
-    """Returns the names of all fragments in the folder `trainings`, in order. Fragments that a merged fragment replaces
-    are included."""
+    """Returns the names of all fragments (the files of one commit each) in the folder `trainings`, in order. Those that
+    a merged fragment replaces are included."""
     return sorted(place.names("trainings"))
 
 
@@ -265,7 +264,7 @@ def is_overtaken(place: Place, names: Iterable[str]) -> bool:
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Returns whether a compaction began to remove files after the first and before the second listing of fragments."""
+    """Returns whether a compaction has begun to remove files between two listings of a sweep's fragments."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
@@ -326,9 +325,8 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of the fragments whose rows are valid: those that no merged fragment replaces. All files of
-    `trainings` are given.
-    """
+    """Returns the names of the fragments whose rows are valid, given all files of `trainings`: those that no merged
+    fragment replaces."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 
@@ -336,7 +334,8 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Publishes one fragment of the ledger. All its files are written before the first one is renamed.
+    """Publishes one fragment of the ledger, that is, the files of one commit. All its files are written before the
+    first one is renamed.
 
     Args:
         stem: The beginning of the fragment's name.

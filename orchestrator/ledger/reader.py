@@ -52,7 +52,7 @@ class Ledger:
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns 1 if every probe of the curves is stored, or k if some curves were thinned to every k-th probe."""
+        """Returns 1 if every probe (measurement) of the curves is stored, or k if some curves keep only every k-th."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:

@@ -329,7 +329,7 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """Thins curves: returns every k-th probe of each curve, with the first and the last.
+    """Thins curves: returns every k-th probe (measurement) of each curve, besides the first and the last.
 
     The probes are counted from the start, so that trainings of different lengths keep the same steps, and medians over
     trainings can still be computed.
@@ -342,7 +342,7 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
 
 
 def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """Returns how many rows `thinned` keeps, given the number of probes of each curve."""
+    """Returns how many rows the function `thinned` keeps, given the number of probes (measurements) of each curve."""
     return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
 
 

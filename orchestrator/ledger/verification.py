@@ -50,7 +50,8 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result of checking every file of a ledger: the sound fragments and the damaged ones.
+    """The result of checking every file of a ledger: its sound and its damaged fragments (the files of one commit
+    each).
 
     Attributes:
         sound: The opened files, by fragment and table, of committed fragments whose files are unchanged.
@@ -91,8 +92,8 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
 
 
 def examine(place: Place) -> Examination:
-    """Reads every file of all committed fragments, and separates sound fragments from damaged ones. Fragments that a
-    merged fragment replaces are not read.
+    """Reads the files of all commits, and separates sound fragments (the files of one commit each) from damaged ones.
+    Files that were merged into others are not read.
 
     Raises:
         UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
@@ -163,9 +164,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves a fragment's files to the sweep's folder `set_aside`, so that its trainings do not count any more.
-    Idempotent.
-    """
+    """Moves a fragment's files (those of one commit) to the sweep's folder `set_aside`, so that its trainings do not
+    count any more. Idempotent."""
     # The file of `trainings` is moved last. As long as it is in place, the fragment is still listed, so another call
     # can complete a move that was interrupted.
     for table in TABLES:
@@ -174,7 +174,8 @@ def set_aside(place: Place, name: str) -> None:
 
 
 def set_damage_aside(place: Place) -> dict[str, str]:
-    """Moves all damaged fragments to the folder `set_aside`. Only the holder of the sweep's lock may call it.
+    """Moves all damaged fragments (the files of one commit each) to the folder `set_aside`. Only the holder of the
+    sweep's lock may call it.
 
     Returns:
         A message for each fragment, by name.
@@ -194,8 +195,8 @@ def set_damage_aside(place: Place) -> dict[str, str]:
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Moves fragments that repeat trainings of larger fragments to the folder `set_aside`. Only the holder of the
-    sweep's lock may call it.
+    """Moves fragments (the files of one commit each) that repeat trainings of larger ones to the folder `set_aside`.
+    Only the holder of the sweep's lock may call it.
 
     A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
     lock to two hosts.
@@ -221,7 +222,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Raises UserError if a training is in more than one fragment. Call it before fragments are merged."""
+    """Raises UserError if the files of two commits hold the same training. Call it before they are merged."""
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",

@@ -35,7 +35,7 @@ def share_freed_memory() -> None:
 
 
 class LedgerWriter:
-    """Writes the ledger of one sweep. Each commit adds one fragment atomically.
+    """Writes the ledger of one sweep. Each commit adds one fragment (a file for each table) atomically.
 
     Opening a writer moves fragments that are damaged or repeat trainings to the folder `set_aside`, and removes files
     that a crash of an earlier writer has left. The writer keeps no rows in memory.
@@ -81,8 +81,8 @@ class LedgerWriter:
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when the call
-        returns.
+        """Adds the rows of packs (trainings that share one batched program) that ended together to the ledger, as the
+        files of one commit. The rows are durable when the call returns.
 
         Args:
             pack: The name of the first pack, with which the fragment's name begins. It may be given again: each commit
@@ -168,9 +168,8 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns the number of rows of each fragment that may be merged, grouped by the distance between the probes that
-    the curves keep.
-    """
+    """Returns the number of rows of each fragment that may be merged. The fragments (the files of one commit each) are
+    grouped by the distance between the probes that their curves keep."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

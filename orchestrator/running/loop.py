@@ -187,7 +187,8 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # The rows of packs that have ended are valid, so they are committed before the error is raised again.
+            # The rows of the trainings that have ended are valid, so they are committed before the error is raised
+            # again.
             self._commit_ended()
             raise
         finally:
@@ -213,7 +214,7 @@ class SweepLoop:
             if self._study.learns:
                 self._commit_due(is_asking)
             is_asking = self._hand_out()
-            # Rows are committed after new packs were handed out, so that trainers work on their next packs meanwhile.
+            # Rows are committed after trainers have been given their next trainings, so that they work meanwhile.
             if self._commit_due(is_asking) and not is_asking:
                 # The commit may have taken seconds, or its results may require further replicates. So the loop starts
                 # again before it waits.

@@ -90,8 +90,9 @@ class PackSizes:
         """Makes the `PackSizes` of a sweep. If the sweep's sampler learns from results (`learns`), sizes that other
         sweeps have found are not used."""
         spec = directory.spec
-        # If the sampler learns from results, sizes that other sweeps measured are not used, because draws must not
-        # depend on other sweeps. With a pruner they are not used either, because pruning needs other pack sizes.
+        # If the sampler learns from results, pack sizes (numbers of trainings per batched program) of other sweeps are
+        # not used, because draws must not depend on other sweeps. With a pruner they are not used either, because
+        # pruning needs other sizes.
         uses_others = not learns and spec.pruner is None
         of_user = sizes_of_user(spec.workload, directory.engine) if uses_others else None
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1

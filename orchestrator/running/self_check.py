@@ -86,8 +86,8 @@ def replay_some(
                     return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
-                    # If a pack was lost or failed, one of its trainings, or a lack of memory, may be the cause.
-                    # Therefore its trainings are replayed one by one next.
+                    # If a pack (trainings that share one batched program) was lost or failed, one of its trainings, or
+                    # a lack of memory, may be the cause. Therefore its trainings are replayed one by one next.
                     alone = {training: task for training, task in tasks.items() if task in order.tasks}
                     waiting += [
                         PackOrder(training, [task], as_in=order.as_in, machine=order.machine)

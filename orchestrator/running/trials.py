@@ -199,8 +199,8 @@ class Pruning:
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:
-            # The other trainings of the trial are in other packs. The values that they have reported at this step are
-            # added.
+            # Other trainings of the trial run in other batched programs (packs). The values that they have reported at
+            # this step are added.
             together = self._reached[trial][step]
             together.update(reached)
             reached = together

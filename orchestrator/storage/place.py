@@ -14,7 +14,7 @@ from attnsweep.orchestrator.storage.locks import LEASE_FILE
 ASIDE = "set_aside"
 """Folder of files that were set aside: they are not read any more, and the user may delete them."""
 CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints of packs that have not ended."""
+"""Folder of the checkpoints of unfinished packs, which are groups of trainings that share one batched program."""
 
 
 def digest(file: BufferedReader | pa.NativeFile) -> str:

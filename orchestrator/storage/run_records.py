@@ -36,7 +36,8 @@ _ALIVE = timedelta(minutes=1)
 
 
 class PackUnderWay(Record):
-    """A pack in training: the number of its trainings, and the progress that its trainer has last reported.
+    """A pack (trainings that share one batched program) in training: the number of its trainings, and the progress that
+    its trainer has last reported.
 
     Attributes:
         pack: The pack's name.
@@ -144,8 +145,8 @@ class Beacon:
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Summarizes packs in training: `2 packs under way, step 120 to 400 of 500`. Returns an empty text if there are no
-    packs."""
+    """Summarizes the packs (trainings that share one batched program) in training: `2 packs under way, step 120 to 400
+    of 500`. Returns an empty text if there are none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)

@@ -86,7 +86,7 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Raises UserError for a merged directory, in commands that train, replay or log a sweep.
+    """Raises UserError for a directory into which sweeps were merged, in commands that train, replay or log a sweep.
 
     Args:
         place: The directory.

@@ -124,7 +124,7 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
 
 
 def offer_bases(directory: SweepDirectory) -> None:
-    """Gives the weights that a sweep's trainings start from (its bases) to the workload in this process.
+    """Gives trained weights that a sweep's trainings start from (its bases) to the workload in this process.
 
     Raises:
         UserError: If a base is missing, or differs from the one that the sweep recorded.

@@ -104,7 +104,8 @@ class SweepDirectory(SweepRecord):
         shards: int = 0,
         shard: Shard | None = None,
     ) -> "SweepDirectory":
-        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, base weights and warm start.
+        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, the weights that trainings start
+        from, and the trials of earlier sweeps for the sampler.
 
         Args:
             where: The new directory.

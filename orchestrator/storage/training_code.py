@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
 _TRAINER = "attnsweep.orchestrator.training.trainer"
-"""The module that trains packs and makes their rows. It imports all code that lies between a workload and the
-ledger."""
+"""The module that trains packs (trainings that share one batched program) and makes their rows. It imports all code
+that lies between a workload and the ledger."""
 
 
 def digests_of(workload: "Workload[Any]") -> dict[str, str]:

@@ -224,8 +224,8 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # The trainer gives its pack back at a probe to which it has no answer. The report is converted to a plain
-            # `Progress`; the trainer that continues the pack reports the same probe again.
+            # The trainer gives its pack back without an answer to the report of this probe. The report is converted to
+            # a plain `Progress`; the trainer that continues the pack reports the same probe again.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

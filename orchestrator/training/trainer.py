@@ -171,8 +171,8 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # If another trainer gave this pack back at a probe, nobody has answered the report of this probe yet. So this
-        # trainer reports the probe again before it trains.
+        # If another trainer gave these trainings back at a probe (measurement), the report of this probe has not been
+        # answered yet. So this trainer reports the probe again before it trains.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
         if self._is_to_tell(self._pack):
@@ -212,7 +212,8 @@ class Trainer:
         if self._saving_since is None:
             return
         now = time.perf_counter()
-        # For large packs, checkpoints are saved less often, because their state takes gigabytes and seconds to save.
+        # If the state of the trainings is large, checkpoints are saved less often, because saving gigabytes takes
+        # seconds.
         rarer = max(1.0, (now - self._saving_since) / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
         self._saves_at, self._saving_since = now + rarer * self._checkpoint_seconds, None
 

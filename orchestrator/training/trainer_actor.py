@@ -114,7 +114,7 @@ class TrainerActor(Trainer):
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # A trainer without a pack calls the signal handler that Ray has set, which ends the process.
+            # A trainer that has nothing to train calls the signal handler that Ray has set, which ends the process.
             if not self.has_pack and callable(before):
                 before(number, frame)
 

@@ -22,8 +22,8 @@ quickstart = Sweep(
     trials=128,
     replicates=8,
 )
-"""The first sweep to run: when does attention on positions stay stuck at the point of vanishing gradients near its
-start?
+"""The first sweep to run: when does attention on positions stay stuck at the point near its start where all gradients
+vanish?
 
 Near this point ("the zero") the gradients are small. The sweep takes some 20 s on two cores.
 """

@@ -131,8 +131,8 @@ def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, grou
     ]
     curvature = _curvature(cotangent, pull)
     squares = {split.part: float(split.value.square().sum()) for split in cotangents if split.kind == "pull"}
-    # The zero level of a part of the target is the loss that output 0 has because of this part. It is computed as if
-    # the loss were quadratic, as the loss of a softmax nearly is for small outputs, and is at most the whole loss.
+    # The zero level of a part of the target is the loss that output 0 has because of this part. It is computed as for a
+    # quadratic loss, which the loss of a softmax nearly is for small outputs. It is at most the whole loss.
     levels = {
         part: min(square / (2 * curvature), abs(level)) if curvature > 0 else 0.0 for part, square in squares.items()
     }

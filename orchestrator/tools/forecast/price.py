@@ -103,7 +103,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     shapes.sort(key=len, reverse=True)
     n_drawn = sum(map(len, shapes))
     n_trainings = spec.trials * most_wanted(spec.replicates)
-    # All packs share one trainer, as in a sweep, because it loads each program once.
+    # One trainer trains everything, as in a sweep, because it loads each program only once.
     trainer = Trainer(workload, RunContext(spec.name, engine=engine, curves_every=spec.one_probe_in()), "cpu")
     measured: list[_Measured] = []
     until = time.process_time() + seconds
@@ -184,7 +184,7 @@ def _longest(
     result of the longest, its seconds by repetition, and its steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
-    # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.
+    # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.
     _train(_tasks(shape, n_lanes, spec, n_steps), workload, trainer)
     while True:
         tasks = _tasks(shape, n_lanes, spec, n_steps)
