@@ -34,7 +34,7 @@ from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
 """The limit on the number of fragments (sets of files that one commit wrote) that are not full yet. With three tables,
-one commit and one merge under way, a sweep has at most 42 files."""
+one commit and one merge under way, these are at most 42 files."""
 
 FULL_ROWS = 10_000_000
 """The number of rows, over all tables, from which on a fragment (the files of one commit) counts as full and is not
