@@ -36,8 +36,7 @@ def base_text(base: Base) -> str:
 
 @lru_cache(maxsize=4)
 def read_base(name: str) -> Base:
-    """Reads the base (weights to start from) with this name, from the file that `attnsweep run` stored or sent to this
-    machine.
+    """Reads the base (weights to start from) with this name, from the file that `attnsweep run` stored or sent.
 
     Raises:
         UserError: If `name` is not the name of a base, or there is no such file.

@@ -26,8 +26,7 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Returns for each training and probe whether a condition holds; `False` wherever one of its metrics is NaN (not
-    measured).
+    """Returns for each training and probe whether a condition holds; `False` where one of its metrics is NaN.
 
     Args:
         metrics: Arrays (n_trainings, n_probes) by the metric's name. A probe is a measured step.
@@ -55,8 +54,7 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Returns whether `condition` implies `other`, as far as that follows from their comparisons of metrics with
-    numbers.
+    """Returns whether `condition` implies `other`, as far as that follows from their comparisons with numbers.
 
     Raises:
         SpecError: If one of the texts is not a condition.

@@ -1,5 +1,4 @@
-"""The declaration of a parameter: its type, range, default and meaning, stored as the metadata of a dataclass's
-field."""
+"""The declaration of a parameter: its type, range, default and meaning, as metadata of a dataclass's field."""
 
 import dataclasses
 import math
@@ -127,7 +126,7 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must be
+    """Declares, as a field of `TrainingParameters`, a parameter that only earlier versions had. Its type must be
     optional.
 
     Args:

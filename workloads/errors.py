@@ -45,8 +45,7 @@ class LabelError(SpecError):
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """Returns the advice for an unknown name: to write the most similar one of `names`, or `otherwise` if none is
-    similar."""
+    """Returns the advice for an unknown name: the most similar one of `names`, or `otherwise` if none is similar."""
     if not isinstance(given, str):
         return otherwise
     # Upper and lower case are not distinguished, because people often mistype them.

@@ -15,8 +15,7 @@ from attnsweep.workloads.errors import UserError
 
 _PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
-"""The local copies of files that the driver (main process) has sent, by the path that the user gave on the driver's
-machine."""
+"""Local copies of the files that the driver (main process) has sent, by the path that the user gave."""
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
@@ -82,8 +81,7 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has the
-    lock."""
+    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has it."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

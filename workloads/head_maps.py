@@ -88,7 +88,7 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Computes `multi_head_attention_forward` without returning weights: PyTorch then takes a softmax for each
+        """Computes `multi_head_attention_forward` without returning weights: PyTorch then takes one softmax per
         head."""
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]

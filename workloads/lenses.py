@@ -27,8 +27,7 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models. The workload's attribute `lenses`
-    has it.
+    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models, as the workload's `lenses`.
 
     Attributes:
         attention: Computes the attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens), from the

@@ -147,8 +147,7 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds the parameters of a training from its row of the ledger, whichever version of attnsweep wrote the
-        row.
+        """Rebuilds a training's parameters from its row of the ledger, whichever version of attnsweep wrote the row.
 
         Args:
             columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
@@ -180,8 +179,7 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
 
     def identity(self) -> dict[str, Value]:
-        """Returns the values from which the training's id is computed: the same in all versions of attnsweep that train
-        it alike.
+        """Returns the values from which the training's id is computed: the same in all versions that train it alike.
 
         A parameter that was added later (`since`) is left out if it has its default; a retired parameter stays in, at
         its old default.

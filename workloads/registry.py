@@ -36,8 +36,7 @@ def _registered() -> importlib.metadata.EntryPoints:
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """Returns the parameter classes of all other registered workloads by name. Workloads that fail to load are left
-    out."""
+    """Returns the parameter classes of all other registered workloads by name, except of those that fail to load."""
     parameters = {}
     for name in registered_names():
         if name != workload:

@@ -63,8 +63,7 @@ def check_workload(
     *,
     quick: bool = False,
 ) -> None:
-    """Runs every check of this module on a workload. Trainings that may share a pack (one program) are checked
-    together.
+    """Runs every check of this module on a workload. Trainings that may share a program are checked together.
 
     Nothing is compiled: the checks train with `vmap`, with the settings of a trainer process (one thread).
 
@@ -133,8 +132,7 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a training gives the same result alone, in a pack (one program for many), and in the pack in reverse
-    order.
+    """Checks that a training gives the same result alone, with others in a program, and with the order reversed.
 
     Results are the same if `loss` and `eval_loss` agree within `RELATIVE_TOLERANCE` at every measured step, and if the
     last outcome and detail, the number of steps and the step of divergence are equal.
@@ -151,8 +149,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that if the loss and gradients of one training turn NaN half-way, no bit of the other trainings
-    changes."""
+    """Checks that if loss and gradients of one training turn NaN half-way, no bit of the other trainings changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
     # The longest training gets NaN after half as many evaluations of the loss as it has steps. A step takes at least
     # one evaluation, so it is still running then.
@@ -242,8 +239,7 @@ _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
 
 
 def check_parameters_are_refused(workload: Workload[P]) -> None:
-    """Checks that unknown parameter names, wrong types and values out of range raise a `SpecError` that names the
-    parameter."""
+    """Checks that unknown names, wrong types and values out of range raise a `SpecError` naming the parameter."""
     bad: dict[str, object] = {"no_such_parameter": 1}
     for name, declared in workload.parameters.declared().items():
         bad[name] = float("nan") if declared.kind is float else object()
@@ -297,8 +293,7 @@ def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
 
 
 def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Returns the largest relative difference between two arrays of losses; infinite where only one of two losses is
-    NaN."""
+    """Returns the largest relative difference between two arrays of losses; infinite where only one is NaN."""
     if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
     scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)

@@ -66,8 +66,7 @@ def _adam(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -
 
 
 def _adamw(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates by AdamW, which is Adam with parameters multiplied by `1 - learning_rate weight_decay` before each
-    update.
+    """Updates by AdamW: Adam with parameters multiplied by `1 - learning_rate weight_decay` before each update.
 
     Source: Loshchilov & Hutter 2019, algorithm 2.
     """
@@ -114,8 +113,7 @@ UPDATE_RULES: Mapping[str, UpdateRule] = {
     "adamw": UpdateRule(update=_adamw, **_ADAM),
 }
 OPTIMIZERS = (*UPDATE_RULES, "lbfgs")
-"""The values of the parameter `optimizer`. L-BFGS is not among the update rules, as it evaluates a loss several times
-per step."""
+"""The values of the parameter `optimizer`. L-BFGS has no update rule: it evaluates a loss several times per step."""
 
 _MOST_BETA = 0.999_999
 

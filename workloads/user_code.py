@@ -42,8 +42,7 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    """Yields the absolute names of modules that a module in `package` imports, each followed by the names of its parent
-    packages."""
+    """Yields the absolute names of modules that a module in `package` imports, each followed by its parent packages."""
     parts = package.split(".")
     for level, name in imports:
         absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
@@ -109,8 +108,7 @@ class UserCode:
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the user's modules importable in this process, with precedence over installed modules of the same
-        names.
+        """Makes the user's modules importable in this process, before installed modules of the same names.
 
         Raises:
             UserError: If another module of the same name has been imported already.
@@ -140,8 +138,7 @@ def sha256_of_text(text: str) -> str:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Imports a user's Python file and returns its module. Later calls return the same module and do not run the file
-    again.
+    """Imports a user's Python file and returns its module. Later calls return that module without a run.
 
     Raises:
         UserError: If there is no such file, or it fails to run.

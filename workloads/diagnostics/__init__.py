@@ -1,2 +1,1 @@
-"""Turns measurements into labels: outcomes of trainings, roles of attention heads, and certificates that confirm
-outcomes."""
+"""Turns measurements into labels: outcomes of trainings, roles of heads, and certificates that confirm outcomes."""

@@ -41,8 +41,7 @@ _NODES = 3
 """The number of points of the Gauss-Legendre rule: three points integrate changes of the loss exactly near saddles up
 to order 6."""
 LEAVES_BELOW = 0.95
-"""A training has escaped after a kick (noise added to its weights) if its loss falls below this share of the loss
-before."""
+"""A training has escaped after a kick (added noise) if its loss falls below this share of the loss before the kick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,7 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Adds ever larger noise (`KICKS`) to the weights of each training and trains it on each time, until it leaves its
-    loss."""
+    """Adds ever larger noise (`KICKS`) to the weights and trains on each time, until a training leaves its loss."""
     with torch.no_grad():
         before = objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)

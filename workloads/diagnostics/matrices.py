@@ -1,5 +1,4 @@
-"""Scores of single attention matrices, computed from the attention weights alone. Axes: H head, T token, W half-width
-of a band.
+"""Scores of attention matrices, from attention weights alone. Axes: H head, T token, W half-width of a band.
 
 `attnsweep.workloads.diagnostics.roles` has the scores that need tokens, training frequencies or gold arcs.
 """
@@ -71,8 +70,7 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes role scores of attention matrices, and their exact distances to structured families (identity, bands,
-    blocks).
+    """Computes role scores of attention matrices, and exact distances to structured ones (identity, bands, blocks).
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
@@ -138,8 +136,7 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which families Sigma_3(w, p) (p blocks of w rows) are candidates for a best fit, bool, indexed [w - 1,
-    p]."""
+    """Returns which families Sigma_3(w, p) (p blocks of w rows) are candidates for a best fit, at [w - 1, p]."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T

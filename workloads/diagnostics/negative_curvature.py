@@ -18,14 +18,12 @@ from attnsweep.workloads.engine.streams import Streams
 _MOST_ITERATIONS = 50
 """The largest number of Lanczos iterations; each takes one product of a Hessian and a vector."""
 _BREAKDOWN = 1e-12
-"""Lanczos' method ends if the next direction is shorter than this share of the largest curvature: no further direction
-is left."""
+"""Lanczos' method ends if the next direction is shorter than this share of the largest curvature: none is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The smallest eigenvalue of the Hessian of each training's loss, estimated by Lanczos' method, with eigenvector
-    and error.
+    """The smallest eigenvalue of each training's Hessian, estimated by Lanczos' method, with eigenvector and error.
 
     Attributes:
         smallest: For each training the smallest Ritz value (estimated eigenvalue): an upper bound of the smallest
@@ -43,14 +41,12 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns for each training whether `smallest` is below 0 by more than `error` and than `share` of
-        `largest`."""
+        """Returns for each training whether `smallest` is below 0 by more than `error` and `share` times `largest`."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue of the Hessian of each training's loss, with its eigenvector, by Lanczos'
-    method."""
+    """Estimates the smallest eigenvalue of each training's Hessian, with its eigenvector, by Lanczos' method."""
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
     n_iterations = min(_MOST_ITERATIONS, n_parameters)

@@ -66,8 +66,7 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """Returns for each training whether its loss falls below `level` within `n_steps` further steps, tested every
-        100 steps.
+        """Returns for each training whether its loss falls below `level` in `n_steps` steps, tested every 100 steps.
 
         A training counts even if its loss would rise again later. So its result does not depend on the other trainings,
         although all stop once every loss has been below the level.

@@ -19,8 +19,7 @@ from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 OR = " or "
-"""The text between the names of reference levels (losses of simple predictors) that the loss alone does not tell
-apart."""
+"""The text between the names of reference levels (losses of simple predictors) that a loss does not tell apart."""
 STATIONARY_GAMMA = 1e-2
 """A training is stationary if its relative gradient |grad| |theta| / |loss| (`gamma`) is below this."""
 DIVERGED_FACTOR = 3.0
@@ -34,8 +33,7 @@ training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |grad| |theta| / |loss| at every probe (measured step). No change of units alters
-    it."""
+    """Returns the relative gradient |grad| |theta| / |loss| at every measured step. No change of units alters it."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
@@ -120,8 +118,7 @@ def judge_by_levels(
     stuck: Mapping[str, str],
     before_levels: Mapping[str | tuple[str, str], NDArray[np.bool_]] = MappingProxyType({}),
 ) -> Verdicts:
-    """Labels each training at each probe (measured step) by its `eval_loss` alone. A workload's `judge` may consist of
-    this call.
+    """Labels each training at each measured step by its `eval_loss` alone. A workload's `judge` may be just this call.
 
     The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
     outcome of `before_levels`; the outcome of the reference level (loss of a simple predictor) that the loss is at,

@@ -1,5 +1,4 @@
-"""Tests the labels of a random sample of stuck trainings, among others by repeating a training of low precision in
-float64.
+"""Tests the labels of a random sample of stuck trainings, also by repeating trainings of low precision in float64.
 
 Promotion (repeating in float64) shows whether rounding is what holds a training. The training is repeated with the same
 seed and number of steps twice: from its first state, and from its final state. The repetition from the final state is
@@ -58,8 +57,7 @@ def can_be_promoted(parameters: TrainingParameters) -> bool:
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """Tests stuck trainings by repeating them in float64. The certificate `promotion` confirms the label if they stay
-    stuck.
+    """Repeats stuck trainings in float64. The certificate `promotion` confirms a label if the training stays stuck.
 
     Args:
         state: The final parameters and buffers of the trainings by name, with trainings as first axis.
@@ -82,8 +80,7 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 def _tested(
     chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
-    """Applies a test to the chosen trainings only. Returns the result for each training, false for those that are not
-    chosen."""
+    """Applies a test to the chosen trainings only. Returns the result for each training, false for all others."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)

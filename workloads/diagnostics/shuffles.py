@@ -30,8 +30,7 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """How the distances of attention matrices to a structured family compare with those of the same matrices after
-    shuffling.
+    """How the distances of attention matrices to a structured family compare with those of shuffled matrices.
 
     Attributes:
         mean, deviation: For each matrix, the mean and standard deviation of its shuffles' distances.
@@ -128,8 +127,7 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages over sentences how far each head is from structured attention matrices: diagonal, banded, or in
-    blocks."""
+    """Averages over sentences how far heads are from structured attention matrices: diagonal, banded, in blocks."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)
@@ -151,8 +149,7 @@ class PooledStructure:
         self._shuffled.add(distances.select(slice(B, None)).sentences_first())
 
     def scores(self) -> dict[str, Tensor]:
-        """Returns the scores of all heads by name, in the order of `SCORES`: distances to structured families of
-        matrices.
+        """Returns the scores of all heads by name, in the order of `SCORES`: distances to structured matrices.
 
         - sigma_1, sigma_2_w<w>, sigma_3: the mean distances per token to the identity, to bands of half-width w, and to
           the identity with blocks.
@@ -187,8 +184,7 @@ def _z(value: Tensor, shuffled: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """The distances of heads to structured families (identity, bands, blocks) on sentences of one length, not divided
-    by it.
+    """The distances of heads to structured families (identity, bands, blocks), summed over the tokens of a sentence.
 
     Attributes:
         diagonal_B: For each sentence the distances to Sigma_1, the identity.
@@ -204,8 +200,7 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Computes the distances of attention matrices, (..., n_sentences, n_tokens, n_tokens), to each structured
-        family."""
+        """Computes each structured family's distances to attention matrices (..., n_sentences, n_tokens, n_tokens)."""
         parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
         return cls(*parts, attention.shape[-1])
 
@@ -226,8 +221,7 @@ def _fits(T: int, device: torch.device) -> Tensor:
 
 
 class _Sums:
-    """The sums, over sentences, of each head's distances to structured families of matrices, divided by the number of
-    tokens."""
+    """The sums, over sentences, of each head's distances per token to structured families of matrices."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest

@@ -44,8 +44,7 @@ def distances_to_diagonal(attention: Tensor) -> Tensor:
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """Returns the distances of attention matrices to the bands Sigma_2(w). The last axis is the half-width w = 0, 1,
-    ..."""
+    """Returns the distances of attention matrices to the bands Sigma_2(w). The last axis is w = 0, 1, ..."""
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
@@ -137,8 +136,7 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """Where the blocks are in the members of Sigma_3(w, p) (identity with p blocks of w rows) nearest to some attention
-    matrices.
+    """The places of the blocks in the members of Sigma_3 (identity with p blocks of w rows) nearest to given matrices.
 
     Attributes:
         distance: The distance of each attention matrix to its nearest member.
@@ -165,8 +163,7 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Finds for each attention matrix the nearest matrix that is the identity with `num_pos` blocks of `window` rows
-    (Sigma_3).
+    """Finds for each attention matrix the nearest identity matrix with `num_pos` blocks of `window` rows (Sigma_3).
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -307,8 +304,7 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the least distance of the rows of one block with 0, 1, ..., `n_free` free entries, (n_heads, n_free +
-    1)."""
+    """Returns the least distance of one block's rows with 0, 1, ..., `n_free` free entries, (n_heads, n_free + 1)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -331,8 +327,7 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distance after the 0, 1, ..., `n_free` largest gains are subtracted; the last axis is their
-    number."""
+    """Returns the distance after the 0, 1, ..., `n_free` largest gains are subtracted (their number: the last axis)."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)

@@ -18,8 +18,7 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) each loss is below `solved`, the level below which a task counts as
-    solved."""
+    """Returns at which probes (measured steps) each loss is below `solved`, under which a task counts as solved."""
     return evidence.metrics["eval_loss"] < evidence.levels["solved"][:, None]
 
 
@@ -61,8 +60,7 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the row `solved`: the loss is below the level (a loss) named `solved`, which `says` describes in
-        words."""
+        """Returns the row `solved`: the loss is below the loss level `solved`, which `says` describes in words."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod
@@ -116,8 +114,7 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of conditions and loss levels by which a workload labels trainings. `Workload.verdicts` returns
-    it.
+    """An ordered table of conditions and loss levels that labels trainings. `Workload.verdicts` returns it.
 
     Where no row holds, the label is `plateau`.
 

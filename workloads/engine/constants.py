@@ -1,5 +1,4 @@
-"""Compares the constants of modules: all that modules hold besides parameters and buffers, such as numbers or
-functions.
+"""Compares the constants of modules: what modules hold besides parameters and buffers, such as numbers or functions.
 
 The engine runs one module for all trainings of a pack (one program), so constants must be the same in the modules of
 all trainings, and in all later packs that reuse the compiled program. A module may store the parameters of its
@@ -40,8 +39,7 @@ def share_parameters(modules: Sequence[nn.Module]) -> None:
 
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
-    """Returns the names of parameters that raise when a module reads them, because trainings of one program may differ
-    in them."""
+    """Returns the names of parameters that raise when a module reads them, because trainings may differ in them."""
     return getattr(type(parameters), "_unshared", frozenset())
 
 
@@ -78,8 +76,7 @@ def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
 
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
-"""The attributes of every `nn.Module`: they hold parameters, buffers, submodules and hooks, which do not count as
-constants."""
+"""The attributes of every `nn.Module`: parameters, buffers, submodules and hooks, which do not count as constants."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, torch.dtype, torch.device, torch.Size, Enum)
 _MISSING = "nothing"
 
@@ -101,7 +98,7 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Compares the constants of all modules with those of the first, and returns the first that differs; `None` if none
+    """Compares the constants of all modules with the first one's. Returns the first that differs; `None` if none
     does."""
     first = constants_of(modules[0])
     for position, other in enumerate(modules[1:], 1):
@@ -169,8 +166,7 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content; by its type alone if `_inside` returns the value's
-    parts."""
+    """Describes a value by its type and a digest of its content; by its type alone if `_inside` returns its parts."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):

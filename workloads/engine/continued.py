@@ -23,8 +23,7 @@ from attnsweep.workloads.engine.streams import Streams
 Redrawn: TypeAlias = Literal["data", "noise"]
 
 NOISE = "dropout"
-"""The prefix of the names of random streams that count as noise. All other streams that a batch draws from count as
-data."""
+"""The prefix of the names of random streams that count as noise. All other streams of a batch count as data."""
 
 
 @dataclass(frozen=True)

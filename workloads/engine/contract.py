@@ -307,7 +307,7 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step by name, with trainings as first axis; empty for losses that are exact and need no
+        """Draws the data of one step by name, with trainings as first axis; empty if the loss is exact, without
         data."""
         del lanes, step
         return {}
@@ -349,8 +349,7 @@ class Workload(ABC, Generic[P]):
         """Computes the loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the held-out loss by which one training is judged, a scalar that can be compared with the reference
-        levels.
+        """Computes the held-out loss by which one training is judged, a scalar to compare with the reference levels.
 
         Args:
             batch: The evaluation batch, with the entries of `answers` added.

@@ -1,5 +1,4 @@
-"""Predicts how many trainings fit the memory of a device, from the peak memory of two small packs (trainings of one
-program).
+"""Predicts how many trainings of one program (a pack) fit the memory of a device, from the peaks of two small packs.
 
 Sweeps on GPUs use the prediction for all packs after those of the first size. Tests replace CUDA's memory counters, so
 they run on CPUs. `benchmarks/gpu.py` compares predictions with the memory that larger packs take.
@@ -13,8 +12,7 @@ from typing import Protocol, Self
 import torch
 
 _SHARE = 0.9
-"""The share of the free memory that the trainings of one program may take: the allocator rounds sizes up and leaves
-gaps."""
+"""The share of the free memory that one program may take: the allocator rounds sizes up and leaves gaps."""
 
 
 class DeviceMemory(Protocol):
@@ -24,8 +22,7 @@ class DeviceMemory(Protocol):
         """Starts to measure the peak, from the memory in use now."""
 
     def peak(self) -> int:
-        """Returns by how much the peak of allocated bytes since `begin` exceeds the bytes that were allocated at
-        `begin`."""
+        """Returns by how much the peak of allocated bytes since `begin` exceeds the bytes allocated at `begin`."""
 
     def free(self) -> int:
         """Returns the bytes that this process can still allocate."""

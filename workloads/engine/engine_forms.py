@@ -94,14 +94,12 @@ class Masks:
 
 
 def _dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Applies a dropout mask, and scales the kept entries up in training, as PyTorch does. Source: Srivastava et al.
-    2014."""
+    """Applies a dropout mask, and scales the kept entries up, as PyTorch does. Source: Srivastava et al. 2014."""
     return x * (mask.to(x.dtype) * (1 / (1 - dropped) if dropped < 1 else 0.0))
 
 
 def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Applies alpha dropout, which keeps mean and variance of SELU outputs. Source: Klambauer et al. 2017, section
-    3."""
+    """Applies alpha dropout: mean and variance of SELU outputs stay. Source: Klambauer et al. 2017, section 3."""
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
     return scale * torch.where(mask, x, low) - scale * low * dropped
@@ -138,8 +136,7 @@ DROPOUT_RULES: dict[object, Rule] = {
     alpha_dropout: _rule(_alpha_dropped, lambda dim: dim, training=False),
     feature_alpha_dropout: _rule(_alpha_dropped, lambda _: 2, training=False),
 }
-"""For each of PyTorch's dropout functions, its replacement. It takes the `Masks` of an evaluation as additional first
-argument."""
+"""For each of PyTorch's dropout functions, its replacement, whose additional first argument is a `Masks`."""
 
 
 class EngineForms(TorchFunctionMode):
@@ -190,8 +187,7 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Stops the gradient of the padding row in all trainings. Under `vmap`, PyTorch 2.13 stops only that of the first
-    training."""
+    """Stops the gradient of the padding row in all trainings. Under `vmap`, PyTorch 2.13 does so only in the first."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

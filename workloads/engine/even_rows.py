@@ -24,14 +24,12 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU read rows whose addresses are multiples of four
-    numbers."""
+    """Returns a context in which sums, means and norms on a GPU read rows that start at a multiple of four numbers."""
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 
 class EvenRows(TorchDispatchMode):
-    """A context that copies the rows of a sum so that each starts at a multiple of four numbers, unless all do
-    already."""
+    """A context that copies the rows of a sum, so that each starts at a multiple of four numbers, unless all do."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -80,7 +78,7 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Returns whether a sum is over many adjacent numbers and some of its rows do not start at a multiple of four
+    """Returns whether a sum is over many adjacent numbers, with rows that do not start at a multiple of four
     numbers."""
     if not value.is_floating_point() or not value.numel():
         return False

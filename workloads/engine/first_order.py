@@ -63,8 +63,7 @@ class FirstOrder(Optimizer):
         return until == stops[0]
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
-        """Computes each training's learning rate at a step counted from 0; for several steps these are the first
-        axis."""
+        """Computes each training's learning rate at a step, counted from 0, or at several steps (the first axis)."""
         rate = self.settings.column("learning_rate")
         if self._is_scheduled:
             return rate * schedule_factor(self.settings, step, falls=self._has_cosine)
@@ -118,8 +117,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What a program's key says of the optimizer: the names of all constants, and of those that have the usual
-        value."""
+        """The optimizer's part of a program's key: the names of all constants, and of those with the usual value."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
@@ -154,8 +152,7 @@ class FirstOrder(Optimizer):
         return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Expands values per step and group of trainings to one value per step and training, (n_steps, n_trainings,
-        1)."""
+        """Expands values per step and group of trainings to values per step and training, (n_steps, n_trainings, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills a tensor on the device. With a copy from the host, the host would wait for the device.

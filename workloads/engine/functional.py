@@ -1,5 +1,4 @@
-"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings, and takes their
-gradients.
+"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings; takes gradients.
 
 Axes: L training, K training evaluated.
 """
@@ -75,8 +74,7 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Turns a function of one training into a function of many: parameters, buffers, batch and results get a first
-    axis.
+    """Turns a function of one training into one of many: parameters, buffers, batch and results get a first axis.
 
     The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
     """
@@ -106,8 +104,7 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Makes a function of a module the forward pass of a new module, so that `functional_call` can evaluate the
-    function."""
+    """Makes a function of a module the forward pass of a new module, so that `functional_call` can evaluate it."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()

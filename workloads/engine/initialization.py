@@ -1,5 +1,4 @@
-"""Draws the initial parameters: N(0, init_sigma^2) for each training, or as the module initializes itself. Axes: L
-training."""
+"""Draws the initial parameters: N(0, init_sigma^2), or as the module initializes itself. Axes: L training."""
 
 import math
 from collections.abc import Callable, Mapping

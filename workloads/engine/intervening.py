@@ -189,8 +189,7 @@ def _renew(state: LaneState) -> None:
 
 
 def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
-    """Returns by name the attention layers whose heads can be clamped (fixed to a pattern) and scaled, numbered as in
-    `heads`."""
+    """Returns by name the attention layers whose heads can be fixed to a pattern or scaled, numbered as in `heads`."""
     return {name: layer for name, layer in module.named_modules() if CLAMP in layer._buffers}
 
 

@@ -68,8 +68,7 @@ class Problem:
 
 @dataclass
 class LaneState:
-    """The state of trainings with equal static parameters: their parameters, buffers and optimizer, all at the same
-    step.
+    """The state of trainings with equal static parameters: parameters, buffers and optimizer, all at the same step.
 
     Attributes:
         rows: The parameters, one row per training.
@@ -86,8 +85,7 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The optimizer, which must be of first order, because only such an optimizer's steps can be compiled as
-        programs."""
+        """The optimizer, which must be of first order, because only such an optimizer's steps can be compiled."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 
@@ -98,19 +96,16 @@ class LaneState:
 
 
 Batches = Callable[[int, int], Sequence[Batch]]
-"""A function of `start` and `until` that returns the batches of the steps `start` to `until` - 1, or of the first few
-of them."""
+"""A function of `start` and `until` that returns the batches of steps `start` to `until` - 1, or of the first few."""
 
 
 def shapes_of(batch: Batch) -> Hashable:
-    """Returns a key by which programs are looked up: the batch's names, dtypes, and shapes without the axis of
-    trainings."""
+    """Returns a key by which programs are looked up: the batch's names, dtypes, and shapes of a single training."""
     return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """Makes the optimizer that the trainings' parameters name, with its state in the floating-point type that it
-    needs."""
+    """Makes the optimizer that the trainings' parameters name, with state in the floating-point type that it needs."""
     shared = lanes.shared
     # PyTorch's optimizers update bfloat16 parameters in float32 and round the result, so this function uses float32
     # too.

@@ -1,5 +1,4 @@
-"""Stores the trainings of a pack (one program): the state of those that have not ended, the final parameters of the
-others.
+"""Stores the trainings of a pack (one program): the state of those that go on, the final parameters of ended ones.
 
 Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
 after them copies of the last one where the pack's width is fixed.
@@ -29,8 +28,7 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of all trainings of a pack (one program), with what is needed to draw batches and to drop ended
-    trainings.
+    """The state of all trainings of a pack (one program), and what is needed to draw batches and drop ended trainings.
 
     Args:
         workload, trainings, device, start, width, redraw: The arguments of `Pack`.
@@ -104,8 +102,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """Finds the calls of dropout in the loss on batches of this shape. The loss is evaluated once per shape of
-        batches."""
+        """Finds the calls of dropout in the loss on batches of this shape, by one evaluation of the loss per shape."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}

@@ -1,5 +1,4 @@
-"""Stores the parameters of several trainings as one row per training, and renames, selects and converts tensors by
-name.
+"""Stores parameters of several trainings as one row per training; renames, selects and converts tensors by name.
 
 With one row per training, an operation runs once for all parameters together instead of once per parameter.
 
@@ -74,8 +73,7 @@ def selected(state: State, lanes: Tensor) -> State:
 
 
 def measurable(state: State) -> State:
-    """Converts bfloat16 tensors to float32, for measurements and checkpoints; keeps all others. The conversion is
-    exact."""
+    """Converts bfloat16 tensors to float32, for measurements and checkpoints; keeps all others. This is exact."""
     return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
 
 

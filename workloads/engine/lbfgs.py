@@ -240,7 +240,7 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves the marked trainings, whose line search has ended, to the point that it found. Ends those that meet a
+        """Moves the marked trainings, whose line search has ended, to the point found. Ends those that meet a
         tolerance."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
@@ -256,8 +256,7 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Writes into `parameters` the weights that every training had at step `stop`, also if the training has gone
-        further."""
+        """Writes into `parameters` the weights that every training had at step `stop`, even if it has gone further."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)

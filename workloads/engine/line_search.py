@@ -117,8 +117,7 @@ class LineSearches:
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Updates the searches that still look for a bracket. Returns for each training whether both Wolfe conditions
-        hold."""
+        """Updates searches that look for a bracket. Returns for each training whether both Wolfe conditions hold."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -134,8 +133,7 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """Updates the searches that shrink their bracket. Returns for each training whether both Wolfe conditions
-        hold."""
+        """Updates searches that shrink their bracket. Returns for each training whether both Wolfe conditions hold."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
@@ -149,8 +147,7 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Chooses the next trial of searches that shrink their bracket, and ends searches whose bracket is too
-        small."""
+        """Chooses the next trial of searches that shrink their bracket, and ends those whose bracket is too small."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small

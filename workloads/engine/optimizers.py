@@ -115,8 +115,7 @@ class Optimizer(ABC):
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """Returns `train_loss` and `train_grad_norm` of each training at the present step; empty if they were not
-        computed.
+        """Returns `train_loss` and `train_grad_norm` of each training at the present step; empty if not computed.
 
         Both are computed on the batch of `batch_step`.
         """

@@ -162,8 +162,7 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains until all trainings have ended, or for at most `n_evaluations` evaluations of the loss and `n_probes`
-        probes.
+        """Trains until all trainings have ended, or up to `n_evaluations` evaluations of the loss or `n_probes` probes.
 
         An evaluation is a step, except for optimizers with line searches. By default the number of probes
         (measurements) is not limited.
@@ -202,8 +201,7 @@ class Pack(Generic[P]):
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far. For trainings that have not ended they go up to the last probe (measured
-        step)."""
+        """Returns the measurements so far: up to the last measured step for trainings that have not ended."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
@@ -271,8 +269,7 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the program of the first step, unless it is compiled already or cannot be compiled for these
-        trainings.
+        """Compiles the program of the first step, unless it is compiled already or these trainings cannot be compiled.
 
         Raises:
             NoCompilerError: If this machine has no compiler that works.
@@ -307,8 +304,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the step of the next probe (measurement), and those of later probes up to which single trainings may
-        run ahead."""
+        """Returns the step of the next probe (measurement), and those of probes up to which a training may run
+        ahead."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

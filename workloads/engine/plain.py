@@ -1,5 +1,4 @@
-"""Compares the first step of every training in the engine with the step that plain PyTorch takes for that training
-alone.
+"""Compares the first step of every training in the engine with that of plain PyTorch for the training alone.
 
 The engine calls one module for all trainings of a pack, with different weights in every call. So anything else that a
 loss reads, or stores for the next call, could belong to another training, and would be lost when a training is resumed.
@@ -85,8 +84,7 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients of this training alone, and compares them with the given ones, which the engine
-        computed."""
+        """Computes loss and gradients of this training alone, and compares them with those that the engine computed."""
         # The module is built right before its use. So everything that `build` stores outside the module belongs to this
         # training.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
@@ -129,8 +127,7 @@ class _Alone:
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module in a given state. Raises if the function changes the state or the
-        batch."""
+        """Evaluates a function of the module in a given state. Raises if it changes the state or the batch."""
         with torch.no_grad():
             for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])
@@ -210,8 +207,7 @@ def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], 
 
 
 def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """Describes in a sentence how much the bits of a training depend on its place among the trainings of one
-    program."""
+    """Describes in a sentence how much the bits of a training depend on its place in a program of several trainings."""
     deviation = deviation_by_place(workload, trainings, device)
     if deviation == 0.0:
         return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"

@@ -54,8 +54,7 @@ _original: Any = functional.multi_head_attention_forward
 multi_head_attention: Any = FunctionType(
     _original.__code__, vars(functional) | {"has_torch_function": lambda _: False}, argdefs=_original.__defaults__
 )
-"""PyTorch's function without its early dispatch, so that a `TorchFunctionMode` can replace the functions that its body
-calls."""
+"""PyTorch's function without its early dispatch, so that a `TorchFunctionMode` can replace the calls in its body."""
 multi_head_attention.__kwdefaults__ = _original.__kwdefaults__
 
 
@@ -165,8 +164,7 @@ _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis. Epsilon is inside the
-    root.
+    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon inside the root.
 
     Source: Ba, Kiros & Hinton 2016, equation 4; the convention of `torch.nn.LayerNorm`.
     """
@@ -175,8 +173,7 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis along which the mean is 0. The axis is kept, with size
-    1."""
+    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis with mean 0. The axis is kept, with size 1."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 

@@ -1,5 +1,4 @@
-"""Evaluates the losses of a pack (trainings of one program): the training loss with its gradient, and what probes
-measure.
+"""Evaluates the losses of a pack (one program): the training loss with its gradient, and what probes measure.
 
 Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated, F
 training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
@@ -72,8 +71,7 @@ _CHARGE = "charge_"
 
 
 class ConservedQuantities:
-    """Measures the quantities that gradient flow conserves and trainings declare, if their parameter `record_charges`
-    is set.
+    """Measures the declared quantities that gradient flow conserves, if the parameter `record_charges` is set.
 
     All quantities are computed in float64, whatever the type of the weights.
     """
@@ -91,8 +89,7 @@ class ConservedQuantities:
                 self._families.append((members, family, _quantities(family, parameters, members)))
 
     def measured(self, position: NDArray[np.int64], parameters: State) -> State:
-        """Computes for each training the metrics `charge_<name>` and `<quantity>_drift`; NaN if it declares no such
-        quantity.
+        """Computes for each training the metrics `charge_<name>` and `<quantity>_drift`; NaN if it declares none.
 
         `charge_<name>` is the largest absolute entry of a charge (a conserved matrix), and `<quantity>_drift` the
         largest change of an entry since the start.
@@ -119,8 +116,7 @@ def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
 
 
 def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
-    """Computes by name the declared conserved quantities of the trainings at positions `lanes`, one row per
-    training."""
+    """Computes by name the declared conserved quantities of the trainings at positions `lanes`, one row each."""
 
     def of_one_training(weights: State) -> State:
         entries: dict[str, list[Tensor]] = {}
@@ -193,8 +189,7 @@ class Probing:
             return store.active(to_numpy(metrics))
 
     def heads(self) -> HeadScores | None:
-        """Computes the scores of all attention heads of the trainings that have not ended; `None` if the workload has
-        no heads."""
+        """Computes the scores of all attention heads of trainings that have not ended; `None` if there are no heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:

@@ -11,8 +11,7 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """Each training's latest pairs (change of point, change of gradient), from which L-BFGS approximates the inverse
-    Hessian.
+    """Each training's latest pairs (change of point, of gradient), from which L-BFGS approximates the inverse Hessian.
 
     Every training has the same number of slots, and fills some of them, oldest pair first. An empty slot has weight 0
     and changes no bit of the result, so a training does not depend on how many pairs the others have.
@@ -42,8 +41,7 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the two numbers for `set_counts`, int64, on the device. The caller copies them to the CPU's
-        memory."""
+        """Returns the two numbers for `set_counts`, int64, on the device. The caller copies them to the CPU."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
@@ -75,7 +73,7 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """Computes -H g for the gradient g of each training and its approximate inverse Hessian H (the identity without
+        """Computes -H g for each training's gradient g and approximate inverse Hessian H (the identity without
         pairs)."""
         q = -gradient
         slots = range(self._n_used)

@@ -115,8 +115,7 @@ class Record:
         self.seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records the metrics by name of the given trainings at a probe (measured step). Non-finite values are recorded
-        as NaN."""
+        """Records the metrics by name of the given trainings at a probe (measured step); non-finite values as NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
@@ -128,8 +127,7 @@ class Record:
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records, at a probe (measured step), how many steps each given training has taken and whether its loss is
-        finite."""
+        """Records at a probe (measured step) how many steps each training has taken and whether its loss is finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)

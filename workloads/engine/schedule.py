@@ -7,8 +7,7 @@ TAIL = 0.8
 
 
 def probe_steps(n_steps: int, every: int | None = None) -> tuple[int, ...]:
-    """Returns the steps from 0 to `n_steps` at which to measure: each multiple of `every`, or by default more and more
-    rarely.
+    """Returns the steps from 0 to `n_steps` at which to measure: every so many steps, or by default ever more rarely.
 
     By default these are first all steps, then four per doubling of the step. The step where the last fifth begins is
     among them. A training of 200 steps then has 29 measurements, one of 20,000 steps 56.

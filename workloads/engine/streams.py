@@ -131,8 +131,7 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws four random words per block. The result's last axis is the block; `steps` and `seeds` must broadcast
-        with it."""
+        """Draws four random words per block. The last axis is the block; `steps` and `seeds` must broadcast with it."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))

@@ -1,5 +1,4 @@
-"""Forecasts when trainings leave the loss level of their start, from trial trainings and the size of the first
-gradient.
+"""Forecasts when trainings leave the loss level of their start, from trial trainings and from the first gradient.
 
 The trial trainings (pilots) have large values of init_sigma. The order, which is the power of init_sigma to which the
 first gradient is proportional, gives a law by which their times are extrapolated to small values.
@@ -26,8 +25,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 _FIRST_HORIZON = 256
 _SPACING = 1.02
-"""The ratio of the steps of two adjacent measurements, once these are more than one step apart. It says how exact a
-time is."""
+"""The ratio of the steps of two adjacent measurements, once more than one step apart. It says how exact a time is."""
 _ZERO = "zero"
 
 
@@ -75,8 +73,7 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps, and returns measurements at steps of which each is at most 2% above the one
-    before."""
+    """Trains for `horizon` steps, and returns measurements at steps each at most 2% above the one before."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -100,8 +97,7 @@ _SAME_ORDER = 0.02
 """The largest difference between the order (power of init_sigma in the gradient) at a trial training's init_sigma and
 the order of the law."""
 _WHOLE = 0.1
-"""The largest difference between an order (power of init_sigma in the gradient) and a whole number at which a law is
-used."""
+"""The largest difference between an order (the gradient's power of init_sigma) and a whole number for a law."""
 _DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
 _PILOT_SECONDS = 10.0
@@ -133,8 +129,7 @@ class Escape:
 
     @property
     def share(self) -> float:
-        """The fraction of trainings that leave their start within `n_steps`. Trainings that were left out count as
-        staying."""
+        """The fraction of trainings that leave their start within `n_steps`. Trainings left out count as staying."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
@@ -146,8 +141,7 @@ class Escape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """The forecast of when trainings that differ in init_sigma and seed leave the loss plateau of their start, and its
-    law.
+    """The forecast of when trainings that differ in init_sigma and seed leave the loss plateau of their start.
 
     Attributes:
         orders: For each parameter of the module the order (power of init_sigma to which its gradient is proportional)
@@ -165,8 +159,7 @@ class EscapeForecast:
 def forecast_escapes(
     workload: Workload[Any], parameters: TrainingParameters, sigmas: Sequence[float | None], seeds: Sequence[int]
 ) -> EscapeForecast:
-    """Forecasts when trainings leave the loss plateau of their start, from the gradient's power of init_sigma and trial
-    trainings."""
+    """Forecasts when trainings leave the loss plateau of their start, from the first gradient and trial trainings."""
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     measured_orders: tuple[Order, ...] = ()
     pilots: tuple[float, float] | None = None
@@ -231,8 +224,7 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns by init_sigma the times of all seeds, for those values at which `predicted_escapes` predicts every
-    training."""
+    """Returns by init_sigma the times of all seeds, for values at which `predicted_escapes` predicts every training."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -247,16 +239,14 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Returns values of init_sigma, each a third of the one before, with the gradient's orders (powers of init_sigma)
-    at each."""
+    """Returns values of init_sigma, each a third of the one before, each with the gradient's powers of init_sigma."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order of the law (the gradient's power of init_sigma), and the law in words; or `None`, and why there
-    is no law."""
+    """Returns the law's order (the gradient's power of init_sigma) and the law in words; or `None` and the reason."""
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"

@@ -1,5 +1,4 @@
-"""The orders of the first gradient: the powers p of init_sigma (sigma) to which it is proportional, one for each
-parameter.
+"""The orders of the first gradient: the powers of init_sigma (sigma) to which it is proportional, by parameter.
 
 A parameter here is a tensor of the module. Axes: S seed.
 """
@@ -29,8 +28,8 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if the starts of a training at two values of init_sigma are not one random draw at two scales. The message
-    says why."""
+    """Raised if a training's starts at two values of init_sigma are not one draw at two scales. The message says
+    why."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -66,8 +65,8 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """Returns a copy of this start with the same first loss but other weights, by name with trainings as first
-        axis."""
+        """Returns a copy of this start with the same first loss but other weights (by name, trainings as first
+        axis)."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved
@@ -77,7 +76,7 @@ class Start:
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """Returns all weights at the start, one row per training; those listed in `names` are multiplied by
+        """Returns all weights at the start, one row per training, with those listed in `names` multiplied by
         `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
@@ -134,8 +133,9 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """Measures the order of each parameter's first gradient: its power of init_sigma, between sigma and sigma / 3, in
-    float64.
+    """Measures, in float64, the order of each parameter's first gradient: its power of init_sigma (sigma).
+
+    The gradients at sigma and at sigma / 3 are compared.
 
     Raises:
         NotAScaleFamilyError: If `init_sigma` does not scale the random weights.

@@ -1,5 +1,4 @@
-"""Predicts, without training, the step at which each training leaves its start, from the shape of the loss near the
-start.
+"""Predicts, without training, the step at which each training leaves its start, from the loss near the start.
 
 Axes: L training, n weight, m node of a quadrature rule.
 """
@@ -88,13 +87,12 @@ def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
 
 _MOST_NODES = 12
 _NOTHING = 1e-6
-"""A residual of Lanczos' method below this, relative to the Hessian's size, is rounding or the nonlinear part of the
-gradient."""
+"""A residual of Lanczos' method below this share of the Hessian's size is rounding or a nonlinear part."""
 _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns for each training the nodes and weights of a Gauss quadrature for the spectrum of its Hessian H along a
+    """Returns for each training a Gauss quadrature (nodes, weights) for the spectrum of its Hessian H along a
     direction.
 
     `product` multiplies vectors, one row per training, by H; `delta` has the directions. The nodes approximate
@@ -154,11 +152,9 @@ def steps_until(
 
 
 _SAME_ORDER = 0.1
-"""The largest difference between an order (power of init_sigma in the gradient) and a whole number at which a law is
-used."""
+"""The largest difference between an order (the gradient's power of init_sigma) and a whole number for a law."""
 _MOST_LANES, _MOST_NUMBERS = 256, 2**20
-"""The largest number of trainings that are predicted together, and the largest number of weights that they have in
-all."""
+"""The most trainings that are predicted together, and the largest number of weights that they have in all."""
 _CLOSER = 1e-3
 """At this share of the start's distance from the point with init_sigma 0, the gradient is taken as linear."""
 
@@ -212,8 +208,7 @@ def _descends_plainly(parameters: TrainingParameters) -> bool:
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
-    """Returns the names of the weights whose start is proportional to init_sigma, and the number of all weights of a
-    training."""
+    """Returns the names of the weights whose start is proportional to init_sigma, and the number of all weights."""
     sigma = training.parameters.init_sigma
     large, small = (Start(workload, [in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, RATIO))
     small.gradients()

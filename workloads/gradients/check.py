@@ -204,8 +204,7 @@ def _descent(rate_L: Tensor) -> FirstOrder:
 
 
 _SURE = 10.0
-"""A gradient fails the check if it differs from the estimated slope by more than this many times the slope's estimated
-error."""
+"""A gradient fails the check if it differs from the estimated slope by more than this many estimated errors."""
 _MESSAGES = {
     "fails": "autograd's gradient is not the slope of the loss: a backward pass written by hand, or a detach",
     "kink": "slopes at successive steps differ: the loss has a kink here, such as that of a ReLU",
@@ -215,8 +214,7 @@ _ORDER = ("fails", "kink", "rounding", "holds")
 
 
 def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares gradients with estimated slopes of the loss. Yields one finding per parameter, about the worst
-    training."""
+    """Compares gradients with estimated slopes of the loss: one finding per parameter, about the worst training."""
     for number, name in enumerate(subject.weights):
         judgements = [_judged(subject, at, name, seed=number) for at in points]
         worst = min(_ORDER.index(verdict) for verdict, _ in judgements)
@@ -324,8 +322,7 @@ def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding
 
 
 def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    """Compares the gradients of the engine's compiled programs with those of each training alone: one finding per
-    parameter.
+    """Compares gradients of the engine's compiled programs with those of trainings alone: one finding per parameter.
 
     Tracing takes seconds, compiling up to a minute.
     """
@@ -354,8 +351,7 @@ def _compared(check: str, subject: Subject, points: Sequence[Point], fused: Stat
 
 
 def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks the identities (equations for gradients) that the workload declares: one finding per identity and
-    parameter.
+    """Checks the declared identities (equations for gradients): one finding per identity and parameter.
 
     A finding is about the worst of the trainings that declare the identity. Its message is the identity's reason.
     """

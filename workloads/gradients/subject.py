@@ -68,8 +68,7 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the size to which rounding errors of a gradient are relative: its norm plus the norm of a change of
-        it.
+        """Returns the size to which rounding errors of a gradient are relative: its norm plus that of a change of it.
 
         Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
         gradient. The size of these terms is measured by a change: how much the gradient changes when all weights change

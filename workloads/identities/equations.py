@@ -32,8 +32,7 @@ from attnsweep.workloads.identities.identity import (
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for the gradients, so that gradient descent does not change its value for the
-    weights."""
+    """A linear function that is 0 for the gradients. So gradient descent does not change its value for the weights."""
 
     name: str
 
@@ -172,8 +171,7 @@ class EqualSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """The equations of attention weights: those of each query sum to 1, and with a causal mask those of later keys are
-    0."""
+    """The equations of attention weights: those of a query sum to 1, with a causal mask those of later keys are 0."""
 
     name: str
     weights: Computed
@@ -245,8 +243,7 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class RedundantBias(Identity):
-    """A bias that the biases b of the next layers could replace: its gradient is the sum, over these layers, of weight
-    times db.
+    """A bias that the biases of the next layers could replace. So its gradient is a sum over these layers (`undoes`).
 
     Attributes:
         bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads

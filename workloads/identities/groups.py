@@ -67,8 +67,7 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the conserved quantity left^t left - right^t right of one training, or its diagonal if `diagonal` is
-        set.
+        """Computes the conserved quantity left^t left - right^t right of one training, or its diagonal if `diagonal`.
 
         For weights this is the charge that gradient flow conserves. For gradients, times the learning rate squared, it
         is the change of the charge in one step of plain gradient descent.
@@ -115,8 +114,7 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """Makes the gauge group of the ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output
-    by c.
+    """Makes the gauge group of ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output.
 
     This does not hold for GELU.
 
@@ -149,8 +147,7 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Makes the gauge group of a common scale: multiplying all of `left` and dividing all of `right` by it changes no
-    loss.
+    """Makes the gauge group of a common scale: multiplying `left` and dividing `right` by it changes no loss.
 
     Args:
         left: Parts of any shape.

@@ -84,8 +84,7 @@ def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The point at which identities (equations for gradients) are verified: one training at given weights, with
-    gradients.
+    """The point at which identities (equations for gradients) are verified: a training's weights and gradients.
 
     Attributes:
         batch: The data of the loss of this training; empty where the loss is exact.

@@ -20,8 +20,7 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each head's attention on each of three token patterns, that of uniform attention on them, and each head's
-    total.
+    """Returns each head's attention on three token patterns, that of uniform attention, and the head's total attention.
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
@@ -72,8 +71,7 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts how often the strongest key is a rare token, how often it would be with permuted frequency ranks, and the
-    queries.
+    """Counts how often the strongest key is a rare token, the same with permuted frequency ranks, and the queries.
 
     What is counted are queries whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019,
     section 5.3). Permuting the vocabulary's frequency ranks shows what chance explains: a head that prefers certain
@@ -172,8 +170,7 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns a field; if it has an axis of offsets, the axis is padded with zeros to the offsets `first` to `past`
-        - 1."""
+        """Returns a field; an axis of offsets, if there is one, is padded with zeros to `first` up to `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -195,8 +192,7 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Restricts the attention of heads to the pairs of query and key that count, and finds each query's strongest
-        key."""
+        """Restricts attention to the pairs of query and key that count, and finds each query's strongest key."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1

@@ -171,8 +171,7 @@ _ROLES = ("previous_token", "induction")
 def score_patterns(
     module: nn.Module, attention: Callable[[nn.Module, Tensor], Tensor], lanes: Lanes[P], state: State, batch: Batch
 ) -> HeadScores:
-    """Scores causal attention heads on token patterns and labels their roles. A workload's `score_heads` may consist of
-    this call.
+    """Scores causal attention heads on token patterns and labels their roles. A workload may use it as `score_heads`.
 
     A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, summed over
     the queries that count. The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that
@@ -211,8 +210,7 @@ def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Returns the fraction of each head's attention that falls on each token pattern, and the same for uniform
-    attention."""
+    """Returns the fraction of each head's attention on each token pattern, and the same for uniform attention."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
     masses = []

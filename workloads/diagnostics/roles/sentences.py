@@ -114,8 +114,7 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Makes a function store its result for each `Sentences` object, because all measurements use the same
-    sentences."""
+    """Makes a function store its result for each `Sentences` object, as all measurements use the same sentences."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)

@@ -1,5 +1,4 @@
-"""Turns the graph of ONE training into the graph of a block of trainings (lanes), which are the last axis of all
-tensors.
+"""Turns the graph of ONE training into that of a block of trainings (lanes), which are the last axis of all tensors.
 
 A scalar operation of a training becomes one vector operation over lanes. Lanes do not mix, and all go through the same
 operations in the same order, so the bits of a lane depend neither on its place in the block nor on its neighbours.
@@ -46,8 +45,8 @@ _FEWEST_OF_A_LOOP = 8
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks, without compiling, that every operation of a graph has a rule for blocks of trainings, and that constants
-    are small.
+    """Checks, without compiling, that a graph's operations have rules for blocks of trainings, and its constants are
+    small.
 
     Raises:
         NoRuleError: For the first operation without a rule, or a constant with too many numbers.
@@ -191,8 +190,7 @@ def _full_reduction(reduce: Any) -> Rule:
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Computes an operation whose second argument is an axis, on tensors that have trainings as an additional last
-    axis."""
+    """Computes an operation whose second argument is an axis, on tensors that have trainings as an added last axis."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
@@ -243,8 +241,7 @@ _PRIMS = (
     *(torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.abs, torch.exp, torch.log),
     *(torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh),
 )
-"""PyTorch's usual operations, used in place of those in `prims` with the same names, which do not broadcast axes of
-size 1."""
+"""PyTorch's usual operations, to replace those of the same names in `prims`, which do not broadcast axes of size 1."""
 _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
     aten.div.Tensor: _div,

@@ -54,8 +54,7 @@ _OPTIONS = {
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
-"""The largest number of bytes that a program puts on the stack, which usually has 8 MiB. Larger tensors are on the
-heap."""
+"""The most bytes that a program puts on the stack, which usually has 8 MiB. Larger tensors are on the heap."""
 _NAME, _MERGED = "blocks", "merged"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -79,8 +78,7 @@ def block_engine() -> str:
 
 
 def merged_engine() -> str:
-    """Names what, besides PyTorch, determines the last bits of steps that are compiled for a GPU: the version of
-    Triton.
+    """Names what, besides PyTorch, determines the last bits of steps compiled for a GPU: the version of Triton.
 
     Raises:
         NoCompilerError: If PyTorch cannot compile for a GPU here.
@@ -128,8 +126,7 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles loss and gradient for groups of trainings, unless this machine did so before. Returns the program's
-    file."""
+    """Compiles loss and gradient for groups of trainings, unless this machine has done so. Returns the program file."""
     key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
     return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
 
@@ -154,15 +151,13 @@ def loaded_bytes(program: bytes) -> Step:
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """Returns a step that runs its graph operation by operation, with the same formulas as `compiled` but without a
-    compiler."""
+    """Returns a step that runs its graph operation by operation, with the formulas of `compiled` but no compiler."""
     graph = over_block(step, examples)
     return lambda inputs: graph(*inputs)
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Turns the graph of one training's step into a graph of the step of a whole block, which updates its inputs in
-    place."""
+    """Turns the graph of one training's step into that of a whole block's step, which updates its inputs in place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 
@@ -237,8 +232,7 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """Returns a context in which PyTorch's compiler stores files in `folder` instead of /tmp, where other users can
-    write."""
+    """Returns a context in which PyTorch's compiler stores files in `folder`, not in /tmp, where others can write."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -278,8 +272,7 @@ def _source() -> str:
 
 
 def _folder() -> Path:
-    """Returns the folder of this user's compiled programs. Only this user may write there, because programs in it are
-    run.
+    """Returns the folder of this user's compiled programs. Only this user may write there, as programs in it are run.
 
     Raises:
         NoCompilerError: If this user cannot write to the folder.

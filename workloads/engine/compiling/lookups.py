@@ -119,8 +119,7 @@ def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
 
 
 def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
-    """Makes one-hot vectors of length `n_rows`, as a new axis before the last one, from indices whose last axis is the
-    training."""
+    """Makes one-hot vectors of length `n_rows`, as a new axis before the last one, which is the training."""
     return (index.unsqueeze(-2) == torch.arange(n_rows, device=index.device).view(-1, 1)).to(dtype)
 
 
@@ -148,8 +147,7 @@ def _read_by(index: Tensor, source: Any) -> Any:
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, as the first axis of the
-    result."""
+    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, as the first axis."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 
@@ -172,8 +170,7 @@ LOOKUP_RULES: dict[Any, Rule] = {
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """Writes an `aten.as_strided` of an input as an index of slices and numbers; returns `None` if that is not
-    possible."""
+    """Writes an `aten.as_strided` of an input as an index of slices and numbers; `None` if that is not possible."""
     source: Any = node.args[0]
     view: Any = node.args[1:]
     source, size, stride = source.meta["val"], view[0], view[1]

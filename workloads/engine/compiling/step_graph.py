@@ -82,8 +82,7 @@ def step_inputs(lanes: LaneState) -> State:
 
 
 def masks_of(lanes: LaneState) -> State:
-    """Returns masks of the inputs `parameter/<name>`, false where a training freezes the entry; empty if nothing is
-    frozen.
+    """Returns masks of the inputs `parameter/<name>`, false where a training freezes an entry; empty if none does.
 
     The caller of a program must restore frozen entries after every step. Masks within the program would change how all
     trainings are rounded.
@@ -93,8 +92,7 @@ def masks_of(lanes: LaneState) -> State:
 
 
 def has_lane_axis(name: str) -> bool:
-    """Returns whether an input keeps the axis of trainings in the graph of one training. Only the optimizer's inputs
-    do."""
+    """Returns whether an input keeps the axis of trainings in the graph of one training. Only the optimizer's do."""
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 

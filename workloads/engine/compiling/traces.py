@@ -62,8 +62,7 @@ def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
 
 
 def constant(value: Tensor) -> Tensor:
-    """Returns a constant tensor that the graph creates from its numbers. The compiler accepts ready tensors only as
-    inputs."""
+    """Returns a constant tensor that the graph makes from its numbers: the compiler accepts tensors only as inputs."""
     options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
     numbers = [torch.full((1,), number, **options) for number in tree_leaves(value.tolist())]
     return torch.cat(numbers).view(value.shape)
@@ -196,8 +195,7 @@ class Storing(fx.Interpreter):
 
 
 def broadcast_in_dim(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
-    """Expands a tensor to a shape in which the tensor's axes are at the positions `dims`, like the operation of this
-    name."""
+    """Expands a tensor to a shape in which its axes are at the positions `dims`, like the operation of this name."""
     sizes = [1] * len(shape)
     for dim, size in zip(dims, value.shape, strict=True):
         sizes[dim] = size
@@ -212,8 +210,8 @@ _COMPILED_AS: dict[Any, Callable[..., Tensor]] = {
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
-    """Returns the operations whose results are to be stored, because other operations read some of their numbers more
-    than once."""
+    """Returns the operations whose results are to be stored, because others read some of their numbers more than
+    once."""
     candidates = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
     return {node for node in candidates if node.op == "call_function" and _computes(node)}
 

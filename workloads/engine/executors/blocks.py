@@ -58,8 +58,7 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
 
 @dataclass(frozen=True)
 class Blocking:
-    """What a compiled step expects: the number of trainings in a block, the inputs that it updates, the shapes of
-    batches.
+    """What a compiled step expects: the number of trainings in a block, the inputs to update, the shapes of batches.
 
     Attributes:
         width: The number of trainings in a block.
@@ -145,8 +144,8 @@ class _Blocks:
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns those inputs of one block of trainings that have frozen entries, each with its mask (false where
-        frozen)."""
+        """Returns those inputs of one block of trainings that have frozen entries, with masks that are false where
+        frozen."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
@@ -155,8 +154,7 @@ class _Blocks:
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs that change from step to step, indexed by block, then step, then input. Trainings are the
-        last axis."""
+        """Returns the inputs that change from step to step, by block, step and input. Trainings are the last axis."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}

@@ -66,7 +66,7 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Makes parameters and optimizer state of the trainings views of the bucket's memory, so that steps copy
+        """Makes parameters and optimizer state of trainings views of the bucket's memory, so that steps copy
         nothing."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
@@ -99,8 +99,7 @@ updates its inputs in place."""
 
 
 class VmappedStep:
-    """Takes steps of all trainings of a bucket with `vmap` and PyTorch's own kernels, directly in the bucket's
-    memory."""
+    """Takes steps of all trainings of a bucket with `vmap` and PyTorch's kernels, directly in the bucket's memory."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
@@ -129,8 +128,7 @@ class VmappedStep:
 
 
 class MergedPrograms:
-    """The compiled programs of one step, one for each number of trainings. Trainings are the last axis, as in blocks on
-    a CPU."""
+    """The compiled programs of one step, one for each number of trainings. Trainings are the last axis, as on a CPU."""
 
     def __init__(self, step: StepGraph, compiler: Compiler) -> None:
         self.step, self._compiler = step, compiler

@@ -72,8 +72,7 @@ class Programs:
         self._gradients: dict[Hashable, GradientProgram | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> BlockProgram | None:
-        """Returns the program for a step of the given trainings; `None` if the step cannot be computed for a block of
-        trainings.
+        """Returns the program for a step of the given trainings; `None` if a step cannot be computed for a block.
 
         The program is compiled at the first call on this machine.
 
