@@ -56,8 +56,12 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
         except ValueError:
             values[name] = value
         except RecursionError as error:
-            expected = "a number, a text, true, false or null"
-            raise SpecError(name, given=value, expected=expected, fix="give a value of an expected type") from error
+            raise SpecError(
+                name,
+                given=value,
+                expected="a number, a text, true, false or null",
+                fix="give a value of one of these types",
+            ) from error
     return values
 
 

@@ -253,7 +253,7 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
         if names.count(name) > 1:
             given = f"a place in the Zip of {key} and another in the space"
             expected = "each parameter in one place of the sweep only"
-            raise SpecError(name, given=given, expected=expected, fix="remove the parameter from one of the places")
+            raise SpecError(name, given=given, expected=expected, fix="remove the parameter from the Zip or the space")
     subject = f"space.{key}.rows"
     for index, row in enumerate(zipped.rows):
         if len(row) != len(parameters):
@@ -261,8 +261,9 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
             fix = "give one value in the row for each parameter"
             raise SpecError(subject, given=list(row), expected=expected, fix=fix)
         if row in zipped.rows[:index]:
-            expected = "each row of the Zip once"
-            raise SpecError(subject, given=list(row), expected=expected, fix="remove the repeated row")
+            raise SpecError(
+                subject, given=list(row), expected="each row of the Zip once", fix="remove the repeated row"
+            )
 
 
 def sha256_of(spec: object) -> str:

@@ -252,8 +252,9 @@ def _parsed(text: str) -> Intervention:
     if match := _KICK.fullmatch(clean):
         size = _finite(clean, match["size"], "a kick of a finite size")
         if not size:
-            expected = "a kick (noise added to the weights) of a size > 0"
-            raise refused(clean, expected, "remove the kick, or raise its size")
+            raise refused(
+                clean, "a kick (noise added to the weights) of a size > 0", "remove the kick, or raise its size"
+            )
         return Kick(size, int(match["step"]))
     raise refused(clean or text, _FORMS, 'write for example "freeze attention.query 0..500; kick 0.1 at 300"')
 
@@ -261,7 +262,7 @@ def _parsed(text: str) -> Intervention:
 def _finite(text: str, digits: str, expected: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise refused(text, expected, "write a smaller number")
+        raise refused(text, expected, "write a number that is not infinite")
     return number
 
 

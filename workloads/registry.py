@@ -221,8 +221,9 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.since is not None and declared.optional and declared.default is not None:
         # In the ledger, null may also mean that the row was written before this parameter existed. Rows must mean the
         # same in both cases, so the default of an optional parameter must be None.
-        expected = "the default None, because the parameter may be None and has been added by a later version (`since`)"
-        raise _refused(subject, declared.default, expected)
+        raise _refused(
+            subject, declared.default, "the default None, because the parameter may be None and has a field `since`"
+        )
     try:
         declared.accept(declared.default)
     except SpecError as error:

@@ -155,9 +155,9 @@ def prepare_corpus(
 def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
     for flag, value in options.items():
         if value is not None:
-            mode = "with --unit" if unit is not None else "without --unit"
+            mode = "is given" if unit is not None else "is not given"
             fix = "give --column instead" if unit is not None else "give --source and --target, or add --unit"
-            raise UserError(flag, given=value, expected=f"no option {flag} {mode}", fix=fix)
+            raise UserError(flag, given=value, expected=f"no option {flag}, because --unit {mode}", fix=fix)
 
 
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:

@@ -179,7 +179,7 @@ def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
     known = [*with_own(own)]
     if outcome not in known:
         advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
-        raise UserError("--outcome", given=outcome, expected=", ".join(known), fix=advice)
+        raise UserError("--outcome", given=outcome, expected=f"one of {', '.join(known)}", fix=advice)
 
 
 def check_numbers(n: int, size: float) -> None:
@@ -287,8 +287,12 @@ def committors(
     """
     check_numbers(n, size)
     if n < 2:
-        expected = "at least 2 continuations, because one cannot show the effect of chance"
-        raise UserError("n", given=n, expected=expected, fix="write for example n=16")
+        raise UserError(
+            "n",
+            given=n,
+            expected="at least 2 continuations, because one cannot show the effect of chance",
+            fix="write for example n=16",
+        )
     check_outcome(outcome, load_workload_of(directory).outcomes)
     rows = _trainings(directory, trial)
     found, differences = [], []

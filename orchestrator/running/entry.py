@@ -225,7 +225,7 @@ def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | No
         raise UserError(
             _FLAG,
             given=f"the shard {shard} of the sweep {whole.place}, which has {divided}",
-            expected="the number of shards that the sweep's first driver was given",
+            expected="the number of shards that was given to the sweep's first driver",
             fix=f"{fix}, or choose another --dir",
         )
     return whole

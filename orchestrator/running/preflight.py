@@ -110,7 +110,7 @@ def check_charges(sample: Sample) -> None:
         "record_charges",
         given=True,
         expected=f"record_charges=false, because the workload {workload.name} declares no quantity that training"
-        " conserves (the charge of a gauge group, or a sum), so nothing would be recorded",
+        " conserves, so nothing would be recorded",
         fix="remove record_charges, or declare groups in Workload.identities (docs/gradients.md, Charges and drift)",
     )
 

@@ -169,7 +169,7 @@ def _check_names(quantity: Quantity, claim: Claim, workload: Workload[Any]) -> N
         scored = workload.head_score_names
         roles = {name for name, role in ROLES.items() if role.score in scored}.union(scored)
         if quantity.name not in roles:
-            raise _unknown("a role", quantity.name, sorted(roles), f"workload {claim.workload} gives heads no roles")
+            raise _unknown("a head role", quantity.name, sorted(roles), f"workload {claim.workload} scores no heads")
         layer_number(claim.workload, quantity.layer)
 
 

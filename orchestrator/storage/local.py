@@ -270,7 +270,9 @@ class LocalFolder:
             with opened:
                 opened.seek(0)
                 owner = Owner.from_json(opened.read().decode(errors="replace"))
-            raise taken(str(self.path), owner, "wait until the other process ends, or stop it") from error
+            raise taken(
+                str(self.path), owner, "wait until the process that works on the sweep ends, or stop it"
+            ) from error
         except OSError as error:
             with opened, self.writing(), naming(path):
                 raise error

@@ -78,8 +78,8 @@ class Trainer:
         if run.engine == "merged" and device == "cpu":
             raise UserError(
                 "engine",
-                given="the engine merged on a CPU",
-                expected="a GPU, because the engine merged compiles its steps for GPUs",
+                given="the engine `merged` on a CPU",
+                expected="a GPU, because the engine `merged` compiles its steps for GPUs",
                 fix="continue with --device cuda, or start a new sweep with --engine auto",
             )
         self._workload = workload

@@ -163,8 +163,12 @@ def _decide(claim: Claim, folder: Path, console: Console) -> Verified:
     if found.summary is not None and not found.summary.finished:
         raise StoppedError
     if found.summary is not None and found.summary.fault is not None:
-        expected = "replays that repeat the trainings to the last bit"
-        raise UserError(claim.name, given=found.summary.fault, expected=expected, fix=f"examine the sweep in {where}")
+        raise UserError(
+            claim.name,
+            given=found.summary.fault,
+            expected="replays that repeat the trainings to the last bit",
+            fix=f"examine the sweep in {where}",
+        )
     return found
 
 

@@ -299,8 +299,9 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
     if qk not in QK_FORMS:
         raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct the value of qk")
     if d_model % n_heads:
-        divisor = f"a divisor of d_model={d_model}"
-        raise SpecError("n_heads", given=n_heads, expected=divisor, fix="change n_heads or d_model")
+        raise SpecError(
+            "n_heads", given=n_heads, expected=f"a divisor of d_model={d_model}", fix="change n_heads or d_model"
+        )
     if qk == "merged" and qk_rank is not None:
         no_rank, fix = "null with qk=merged, which has no rank", "remove qk_rank, or set qk=factored"
         raise SpecError("qk_rank", given=qk_rank, expected=no_rank, fix=fix)

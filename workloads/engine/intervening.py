@@ -55,8 +55,11 @@ def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) 
             names = [name for name, value in modules[0].named_parameters() if value.requires_grad]
             if not any(map(intervention.names, names)):
                 known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-                expected = f"a name, or part of a name from dot to dot, of {known}"
-                raise refused(intervention, expected, "correct the name of the parameter")
+                raise refused(
+                    intervention,
+                    f"the name of a parameter, or a part of a name from dot to dot, of {known}",
+                    "correct the name",
+                )
         if isinstance(intervention, Clamp | Scale):
             for module in modules:
                 _make_room(module, intervention)
@@ -79,8 +82,11 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
         elif intervention.pattern in layer.patterns:
             setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
         else:
-            expected = f"{' or '.join(layer.patterns)}: the queries and keys of this layer are of two texts"
-            raise refused(intervention, expected, "choose one of the expected patterns")
+            raise refused(
+                intervention,
+                f"the pattern {' or '.join(layer.patterns)}, because queries and keys of this layer are of two texts",
+                "choose one of these patterns",
+            )
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -96,13 +96,14 @@ class _Alone:
         if not _is_near(loss, self._loss, self._loss, _LOSS_TOLERANCE * self._loss.abs()):
             raise _differs(
                 "the loss",
-                f"{float(loss):.6g} together with another training, but {float(self._loss):.6g} without it",
+                f"the value {float(loss):.6g} beside another training, but {float(self._loss):.6g} when trained alone",
             )
         tolerance = _GRADIENT_TOLERANCE * max(value.abs().max() for value in own_gradients.values() if value.numel())
         for name, value in own_gradients.items():
             if self._loss.isfinite() and not _is_near(gradients[name], value, self._loss, tolerance):
-                given = "other values together with another training than without it"
-                raise _differs(f"the gradient of {name}", given)
+                raise _differs(
+                    f"the gradient of {name}", "other values beside another training than when trained alone"
+                )
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:

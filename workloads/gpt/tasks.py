@@ -66,12 +66,20 @@ class Task(ABC):
                 fix="remove corpus, or set task=text",
             )
         if n_words > self.most_words:
-            most = f"at most {self.most_words} words with task={self.name}"
-            raise SpecError("n_words", given=n_words, expected=most, fix="lower n_words")
+            raise SpecError(
+                "n_words",
+                given=n_words,
+                expected=f"at most {self.most_words} words with task={self.name}",
+                fix="lower n_words",
+            )
         if n_words < self.least_words:
-            least = f"at least {self.least_words} words with task={self.name}"
-            reason = "because with fewer words some drawn tasks are trivial"
-            raise SpecError("n_words", given=n_words, expected=f"{least}, {reason}", fix="raise n_words")
+            raise SpecError(
+                "n_words",
+                given=n_words,
+                expected=f"at least {self.least_words} words with task={self.name}, because with fewer words some"
+                " drawn tasks are trivial",
+                fix="raise n_words",
+            )
 
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest `chain_contrast` at which noise in `n_judged` tokens cannot decide an outcome."""
@@ -251,8 +259,12 @@ class Induction(Task):
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
         super().check(n_words, n_tokens, corpus)
         if n_tokens < 2 * _SHORTEST_SHARE:
-            least = f"at least {2 * _SHORTEST_SHARE} tokens with task=induction"
-            raise SpecError("n_tokens", given=n_tokens, expected=least, fix="raise n_tokens")
+            raise SpecError(
+                "n_tokens",
+                given=n_tokens,
+                expected=f"at least {2 * _SHORTEST_SHARE} tokens with task=induction",
+                fix="raise n_tokens",
+            )
         if n_words < n_tokens // _LONGEST_SHARE:
             raise SpecError(
                 "n_words",

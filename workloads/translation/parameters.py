@@ -174,8 +174,9 @@ class TranslationParameters(TrainingParameters):
             object.__setattr__(self, name, value)
         most = int((read_corpus(self.corpus).part == TRAIN).sum())
         if (self.n_sentences or 0) > most:
-            expected = f"at most {most} sentences, the training part of {self.corpus}"
-            raise self.refused("n_sentences", expected, "lower n_sentences")
+            raise self.refused(
+                "n_sentences", f"at most {most} sentences, the training part of {self.corpus}", "lower n_sentences"
+            )
         object.__setattr__(self, "n_sentences", self.n_sentences or most)
 
     def _check_epsilon(self) -> None:

@@ -69,7 +69,8 @@ def test_the_second_is_told_who_is_at_work(root: Path, work: str) -> None:
                 act(root)
             assert str(refused.value) == (
                 f"{root}: got 'a sweep that another process works on ({work}, pid {process.pid} on {holder.host}, "
-                f"since {holder.since})', expected one process at a time; wait until the other process ends, or stop it"
+                f"since {holder.since})', expected one process at a time; wait until the process "
+                "that works on the sweep ends, or stop it"
             )
 
 

@@ -360,9 +360,9 @@ def test_any_container_gives_the_same_text() -> None:
     [
         (
             ["--unit", "words", "--source", "a"],
-            "--source: got 'a', expected no option --source with --unit; give --column",
+            "--source: got 'a', expected no option --source, because --unit is given; give --column",
         ),
-        (["--column", "a"], "--column: got 'a', expected no option --column without --unit"),
+        (["--column", "a"], "--column: got 'a', expected no option --column, because --unit is not given"),
         (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of a text column, out of"),
         (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
         (

@@ -119,7 +119,7 @@ def test_roles_are_those_of_the_clamped_heads() -> None:
     [
         (
             "clamp 2:0 self 0..",
-            "got 'clamp 2:0 self 0..', expected uniform or none: the queries and keys of this layer",
+            "got 'clamp 2:0 self 0..', expected the pattern uniform or none, because queries and keys of this layer",
         ),
         ("clamp 3:0 none 0..", "expected one of the heads 0:0, 0:1, 1:0, 1:1, 2:0, 2:1; correct LAYER:HEAD"),
     ],
