@@ -77,7 +77,12 @@ def tracking_uri(given: str | None = None) -> str:
     try:
         urlsplit(given)
         database = database_of(given)
-        fault = "a directory is there" if database is not None and database.is_dir() else "" if given else "it is empty"
+        fault = "" if given else "it is empty"
+        if database is not None and database.is_dir():
+            fault = "a directory is there"
+        # From Python 3.13 on, `resolve` follows all links but those that lead in a circle, for which it raised before.
+        elif database is not None and database.is_symlink():
+            fault = "its links lead in a circle"
     except (OSError, RuntimeError, ValueError) as error:
         fault = getattr(error, "strerror", None) or str(error)
     if fault:

@@ -4,6 +4,7 @@ Damaged sweep directories: tests/orchestrator/audit and tests/orchestrator/ledge
 """
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from tests.security.hostile_files import DEEP, DIGITS, HUGE, write_hostile_files
 
 Case = tuple[list[str], str]
 LONG = "d" * 300
+# Python's words for links that lead in a circle, and for a path with a NUL.
+IS_OLD = sys.version_info < (3, 13)
+CIRCLE = "Symlink loop" if IS_OLD else "Too many levels of symbolic links"
+NUL = "embedded null byte" if IS_OLD else "lstat: embedded null character in path"
 PATHS = {
     "loop": "DIR: got 'loop', expected the path of a directory; choose another path (Too many levels of"
     " symbolic links)",
@@ -57,12 +62,12 @@ SPECS = {
     "nested.py": "nested.py: got 'x = (((",
     "minus.py": "minus.py: got ",
     "binary.py": "binary.py: got \"UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 128",
-    "loop.py": "SPEC: got 'loop.py', expected a Python file; check the path (Symlink loop from 'loop.py')",
+    "loop.py": f"SPEC: got 'loop.py', expected a Python file; check the path ({CIRCLE}",
     "endless.py": "SPEC: got 'endless.py', expected a Python file; check the path (it is not a regular file)",
     "pipe.py": "SPEC: got 'pipe.py', expected a Python file; check the path (it is not a regular file)",
     "folder.py": "SPEC: got 'folder.py', expected a Python file; check the path (Is a directory)",
     "binary.json": "SPEC: got 'binary.json', expected a JSON file; correct the file",
-    "loop.json": "SPEC: got 'loop.json', expected a JSON file; check the path (Symlink loop",
+    "loop.json": f"SPEC: got 'loop.json', expected a JSON file; check the path ({CIRCLE}",
     "endless.json": "SPEC: got 'endless.json', expected a JSON file; check the path (it is not a regular file)",
     "pipe.json": "SPEC: got 'pipe.json', expected a JSON file; check the path (it is not a regular file)",
     "folder.json": "SPEC: got 'folder.json', expected a JSON file; check the path (Is a directory)",
@@ -132,10 +137,10 @@ WORKLOADS = {
     " kw_only=True)",
     "post_init.py": "P: got {}, expected values that are allowed in combination; change the values; the"
     " workload's check raises ZeroDivisionError: division by zero",
-    "workload_nul.json": "SPEC: got 'a\\x00b.py', expected a Python file; check the path (embedded null byte)",
+    "workload_nul.json": f"SPEC: got 'a\\x00b.py', expected a Python file; check the path ({NUL})",
     "workload_long.json": "SPEC: got 'mmm",
     "workload_module.json": "workload: got 'mmm",
-    "workload_loop.json": "SPEC: got 'loop.py', expected a Python file; check the path (Symlink loop",
+    "workload_loop.json": f"SPEC: got 'loop.py', expected a Python file; check the path ({CIRCLE}",
     "workload_pipe.json": "SPEC: got 'pipe.py', expected a Python file; check the path (it is not a regular file)",
     "workload_colon.json": "workload: got ':', expected module:Class, file.py:Class, or the name of",
     "workload_function.json": "workload: got 'os:getcwd', expected a subclass of",
@@ -213,7 +218,7 @@ TRACKING_URIS = {
 }
 FILES = {
     "score-heads": {
-        "loop.npy": "check the path (Symlink loop from 'loop.npy')",
+        "loop.npy": f"check the path ({CIRCLE}",
         "endless.npy": "check the path (it is not a regular file)",
         "pipe.npy": "check the path (it is not a regular file)",
         "folder.npy": "check the path (Is a directory)",
@@ -223,7 +228,7 @@ FILES = {
         "large.npy": "write the array with numpy.save",
     },
     "prepare-corpus --out o": {
-        "loop.tsv": "check the path (Symlink loop from 'loop.tsv')",
+        "loop.tsv": f"check the path ({CIRCLE}",
         "endless.tsv": "check the path (it is not a regular file)",
         "pipe.tsv": "check the path (it is not a regular file)",
         "folder.tsv": "check the path (Is a directory)",
