@@ -139,7 +139,7 @@ def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: 
         raise SpecError(
             f"{name}.on",
             given=condition.on,
-            expected="a parameter of the search space that has no condition itself",
+            expected="a parameter of the search space without a condition of its own",
             fix=f"add the parameter {condition.on} to the search space, or remove the condition",
         )
     for value in condition.among:
@@ -151,7 +151,7 @@ def _check_grid(sweep: Sweep) -> None:
         raise SpecError(
             name,
             given="a parameter with a condition, with sampler=grid",
-            expected="only parameters without conditions with sampler=grid",
+            expected="a search space without conditions, as sampler=grid needs it",
             fix="use sampler=random or sampler=tpe, or run two sweeps: one with and one without the parameter",
         )
     for name, dimension in sweep.drawn().items():

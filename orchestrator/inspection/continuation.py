@@ -240,7 +240,7 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"a training with such random draws after the step, but {name} draws {missing[self.change]}",
+                expected=f"a training that draws {self.change} after the step, but {name} draws {missing[self.change]}",
                 fix="write --redraw kick" if self.change == "data" else "write --redraw data, or --redraw kick",
             )
 

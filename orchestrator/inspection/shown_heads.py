@@ -34,7 +34,7 @@ def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
         raise UserError(
             "--heads",
             given=report.place,
-            expected="a sweep that varies at least one parameter, of a workload that scores attention heads",
+            expected="a sweep that varies at least one parameter and whose workload scores attention heads",
             fix="leave out --heads",
         )
     chosen = _chosen(report, most)

@@ -162,8 +162,8 @@ def check_retry(spec: Sweep) -> None:
         raise UserError(
             "--retry-failed",
             given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
-            expected="a sweep with a fixed number of replicates, because such a rule has already counted the failed"
-            " trainings",
+            expected="a sweep with a fixed number of replicates, because a rule for their number has already"
+            " counted the failed trainings",
             fix="run a new sweep, or leave out --retry-failed",
         )
 

@@ -79,7 +79,7 @@ def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         raise UserError(
             f"{directory.place}/{WARM_START.name}",
             given="a missing file" if stored is None else "other trials than those that the sweep recorded",
-            expected="the file of the trials that the sampler learned from before its first draw",
+            expected="the file with the trials of other sweeps from which the sampler learned before its first draw",
             fix="restore the file from a copy",
         )
     return [

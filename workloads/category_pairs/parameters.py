@@ -142,7 +142,7 @@ class CategoryPairsParameters(TrainingParameters):
             raise self.refused(
                 "qk_rank",
                 f"qk_rank of at least {needed}, which is n_positions - 1, because a product of lower rank"
-                " cannot be the matrix that shifts positions by one, which solves the task",
+                " cannot be the shift by one position that solves the task",
                 f"set qk_rank={needed} or more, or lower n_positions",
             )
 

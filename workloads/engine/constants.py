@@ -57,9 +57,9 @@ def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
         if name in unshared:
             raise SpecError(
                 name,
-                given=f"a module that reads {name} from the parameters object that it keeps",
-                expected="a module that reads only parameters with static=True from the object, because one module"
-                " serves several trainings",
+                given=f"a module that reads {name} from its stored parameters",
+                expected="a module that reads only stored parameters with static=True, because one module serves"
+                " several trainings",
                 fix=f"register the value as a buffer in `build`, or declare {name} with static=True",
             )
         return kind.__getattribute__(self, name)

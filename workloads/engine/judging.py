@@ -74,8 +74,8 @@ def first_held(
         holds = np.asarray(where_held(when, parameters, evidence, f"{workload.name}.events, {name}"))
         if holds.dtype != np.bool_ or holds.shape != expected:
             raise ValueError(
-                f"{workload.name}.events, {name}: got a {holds.dtype} array of the shape {holds.shape}, expected bool"
-                f" and {expected}: one value per training and probe"
+                f"{workload.name}.events, {name}: got a {holds.dtype} array of the shape {holds.shape}, expected a"
+                f" bool array of the shape {expected}: one value per training and probe"
             )
         holds = holds & (np.arange(expected[1]) <= last_probe[:, None])
         first[name] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)

@@ -186,7 +186,7 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
             "defaults",
             given=name,
             expected=f"the name of a parameter that every training has: {common}",
-            fix="write the default of another parameter in the function that has this parameter as an argument",
+            fix="give any other argument its default in the signature of its function",
         )
     kind: Any = known.kind | None if known.optional else known.kind
     declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}

@@ -284,7 +284,7 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         (["0/0", "--at", "8"], "--at: got 8, expected a step from 0 to 7: 0/0 ended at step 8"),
         (
             ["0/0", "--at", "3"],
-            "--redraw: got 'data at step 3', expected a training with such random draws after the step, but 0/0",
+            "--redraw: got 'data at step 3', expected a training that draws data after the step, but 0/0",
         ),
         (
             ["0/0", "--at", "3", "--redraw", "noise"],

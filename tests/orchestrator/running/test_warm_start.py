@@ -190,7 +190,7 @@ def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path:
         found = WARM_START.read(directory.place)
         WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
     said = "a missing file" if damage == "gone" else "other trials than those that the sweep recorded"
-    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the file of the trials"):
+    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the file with the trials"):
         Study(directory)
     assert [str(each) for each in check_stored(directory)] == [
         f"{tmp_path}/s/{WARM_START.name}: {said}; restore the file from a copy"

@@ -192,8 +192,7 @@ def test_stored_parameters_give_what_is_shared_and_refuse_the_rest(name: str) ->
     assert shared.n_steps == 7
     with pytest.raises(
         SpecError,
-        match=rf"{name}: got 'a module that reads {name} from the parameters object that it"
-        r" keeps'",
+        match=rf"{name}: got 'a module that reads {name} from its stored parameters'",
     ):
         getattr(shared, name)
     _, _, template = starting_state(AnyModule(Storing), lanes_of(*_trainings(0.1, 0.1)))

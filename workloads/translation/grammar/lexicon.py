@@ -138,9 +138,7 @@ class LexiconSizes:
                     field.name,
                     given=size,
                     expected=f"a number of lexemes from 1 to {MOST_LEXEMES}",
-                    fix=f"raise {field.name}, because sentences need such words"
-                    if size < 1
-                    else f"lower {field.name}, because more words would hardly ever be drawn",
+                    fix=f"give {field.name} a value in this range: more words would hardly ever be drawn",
                 )
 
 

@@ -287,7 +287,7 @@ def split_sentences(
             "n_valid + n_test",
             given=n_held_out,
             expected=f"at most {len(held_out)} sentences, because {DRAWS_PER_HELD_OUT * n_held_out} draws from the"
-            " grammar gave no more new sentences, which are not in the training part",
+            " grammar gave no more sentences that are not in the training part",
             fix="enlarge the lexicon (n_nouns, n_names, ...), or lower n_train, n_valid or n_test",
         )
     return train, held_out
