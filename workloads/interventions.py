@@ -217,8 +217,8 @@ def intervene(
     if len(texts) != 1 or n_given != 2:  # the argument `steps` is not counted
         raise SpecError(
             "intervene",
-            given=f"{n_given} of parameter, freeze, head, clamp, scale, kick and at",
-            expected="one pair: parameter and freeze, head and clamp, head and scale, or kick and at",
+            given=f"{n_given} of the arguments parameter, freeze, head, clamp, scale, kick and at",
+            expected="one pair of arguments: parameter and freeze, head and clamp, head and scale, or kick and at",
             fix='write one intervention per call, and join the texts with "; ".join([...])',
         )
     (intervention,) = interventions_of(texts[0])

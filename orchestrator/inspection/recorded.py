@@ -46,7 +46,7 @@ def find_training(ledger: Ledger, name: str) -> str:
         raise UserError(
             "TRAINING_ID",
             given=name,
-            expected=f"the name of one training, but {len(matches)} trainings have names that begin like this",
+            expected=f"the name of one training, but the names of {len(matches)} trainings begin with this text",
             fix=f"write more characters of the name: {hints}, ...",
         )
     return str(matches[0])

@@ -122,7 +122,7 @@ class FormalLanguagesParameters(TrainingParameters):
         if self.d_model < self.of.n_position_features:
             raise self.refused(
                 "d_model",
-                f"at least {self.of.n_position_features} dimensions, because each position feature needs one",
+                f"at least {self.of.n_position_features} dimensions, because each feature of a position needs one",
                 "raise d_model",
             )
         if self.tokens == "kinds" and self.of.n_marked_positions is None:

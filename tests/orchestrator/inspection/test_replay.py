@@ -246,8 +246,8 @@ def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: Swee
     common = max(firsts, key=firsts.count)
     with pytest.raises(
         UserError,
-        match=f"expected the name of one training, but {firsts.count(common)} trainings have names that"
-        " begin like this; write more",
+        match=f"expected the name of one training, but the names of {firsts.count(common)} trainings"
+        " begin with this text; write more",
     ):
         find_training(ledger, common)
 
