@@ -1,1 +1,1 @@
-"""Fused training: one batched program trains many small models, and each result is as if it were trained alone."""
+"""Trains many small models in one batched program. Each result is as if its model were trained alone."""

@@ -1,5 +1,5 @@
-"""Checkpoints: all state that training changes in a pack (trainings that one program computes), as NumPy arrays by
-name, and their file format.
+"""Checkpoints of packs (trainings in one batched program): all state that training changes, as NumPy arrays by name,
+and the file format.
 
 The file is NumPy's uncompressed `.npz` archive without pickled objects, followed by the BLAKE2b digest of the archive.
 """
@@ -57,8 +57,8 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes everything that a checkpoint of a pack (trainings of one program) depends on. Only a checkpoint with an
-    equal hash is resumed.
+    """Hashes everything that determines the results of a pack (trainings in one batched program). A checkpoint is
+    resumed only if its stored hash equals that of the pack.
 
     Args:
         row_width: The length of the array in which all parameters of one training are stored, padding included.

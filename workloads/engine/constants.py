@@ -1,4 +1,5 @@
-"""Compares the constants of modules: what modules hold besides parameters and buffers, such as numbers or functions.
+"""Compares the constants of modules. A constant is anything that a module holds besides parameters and buffers, such as
+a number or a function.
 
 The engine runs one module for all trainings of a pack (one program), so constants must be the same in the modules of
 all trainings, and in all later packs that reuse the compiled program. A module may store the parameters of its
@@ -27,8 +28,8 @@ OF_THE_ENGINE = frozenset(TrainingParameters.declared())
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Replaces the `TrainingParameters` that modules store by ones that raise if a parameter is read in which trainings
-    may differ."""
+    """Replaces the `TrainingParameters` that modules store by guarded copies. Reading a parameter whose value may
+    differ between trainings then raises an error."""
     for name, owner in modules[0].named_modules():
         for attribute, stored in list(vars(owner).items()):
             if isinstance(stored, TrainingParameters):
@@ -39,7 +40,8 @@ def share_parameters(modules: Sequence[nn.Module]) -> None:
 
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
-    """Returns the names of parameters that raise when a module reads them, because trainings may differ in them."""
+    """Returns the names of parameters that a module must not read, because trainings that share a program may differ in
+    them."""
     return getattr(type(parameters), "_unshared", frozenset())
 
 
@@ -83,7 +85,7 @@ _MISSING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant (such as a number in an attribute) that has another value in some module than in the first one.
+    """A constant (such as a number in an attribute) that differs between the first of several modules and another one.
 
     Attributes:
         name: The constant's name, such as `blocks.0.norm.eps`.
@@ -98,8 +100,8 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Compares the constants of all modules with the first one's. Returns the first that differs; `None` if none
-    does."""
+    """Compares the constants of all modules with those of the first. Returns the first difference found; `None` if
+    there is none."""
     first = constants_of(modules[0])
     for position, other in enumerate(modules[1:], 1):
         others = constants_of(other)
@@ -130,7 +132,7 @@ def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """Returns the attributes of a module itself, without parameters, buffers and submodules."""
+    """Returns the attributes of one module, without its parameters, buffers and submodules."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 
@@ -188,7 +190,8 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns the values that a value consists of, by name; empty if it has no parts or its parts are not compared."""
+    """Returns by name the parts of which a value consists, such as a list's elements; empty if it has no parts or they
+    are not compared."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

@@ -1,4 +1,5 @@
-"""Builds the modules of a pack (trainings of one program), checks them, and makes the initial state. Axes: L training.
+"""Builds the modules of a pack (trainings in one batched program), checks them, and makes the initial state. Axes: L
+training.
 
 Random draws in `build` depend only on a training's parameters and seed.
 """
@@ -88,7 +89,7 @@ def _generators_kept() -> Iterator[None]:
 
 def tensors_of(module: nn.Module) -> State:
     """Returns the parameters and buffers of a module by name. A tensor with several names (tied weights) is returned
-    under the first."""
+    only under its first name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -157,7 +158,8 @@ def _check_tensor(name: str, value: Tensor) -> None:
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
-    """Refuses tensors that share memory: in plain PyTorch a step changes both of them, but in the engine only one."""
+    """Refuses modules in which two tensors share memory. In plain PyTorch a step changes both tensors, but in the
+    engine only one."""
     sharing = defaultdict[int, list[str]](list)
     for name, value in tensors.items():
         if value.numel() and not value.is_meta:
@@ -177,7 +179,7 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _end(value: Tensor) -> int:
-    """Returns the memory address just after the tensor's last entry."""
+    """Returns the memory address just after a tensor's last entry."""
     last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr() + (last + 1) * value.element_size()
 
@@ -222,7 +224,8 @@ def starting_state(
 
 
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings, the first of them twice, and compares their constants.
+    """Builds the modules of all trainings, and checks that they have the same constants. Builds the first module twice,
+    to check that `build` gives the same module again.
 
     The engine runs the first module for all trainings, so a constant (anything but parameters and buffers) that differs
     in another module would be ignored.

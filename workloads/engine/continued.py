@@ -28,7 +28,7 @@ NOISE = "dropout"
 
 @dataclass(frozen=True)
 class Redraw:
-    """Tells which random streams the continuations (copies) of one training draw anew, and from which step on.
+    """Tells which random streams the continuations (copies) of a training draw anew, and from which step on.
 
     Attributes:
         what: Which streams get new keys: `data` or `noise`.
@@ -45,7 +45,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Copies the trainings, with random streams that draw other values as this object says."""
+        """Copies the trainings. The copies' random streams draw other values, as this object says."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -69,7 +69,7 @@ class _Continued(Streams):
 
 
 class _Noting(Streams):
-    """Random streams that note in `names` which streams are drawn from at step 0."""
+    """Random streams that record in `names` the name of each stream from which values are drawn at step 0."""
 
     def __init__(self, seeds: Tensor, names: set[str]) -> None:
         super().__init__(seeds)
@@ -98,7 +98,8 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
-    """Makes a checkpoint of n copies of a training from the checkpoint of a pack with that training alone.
+    """Makes a checkpoint of n copies of a training. The given checkpoint must be that of a pack that contains only this
+    training.
 
     Batches that had been drawn for later steps are drawn again.
     """
@@ -118,6 +119,6 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats an array of one training n times along its first axis. Returns scalars, and arrays padded to a fixed
-    width, unchanged."""
+    """Repeats the array of one training n times along its first axis. Scalars, and arrays that are padded to a fixed
+    width, stay unchanged."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

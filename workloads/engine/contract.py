@@ -1,5 +1,5 @@
-"""The contract between the engine and a training problem (workload). Axes: L lane (one training of a program), P probe
-(measurement)."""
+"""The interface between the engine and a training problem (workload). Axes: L lane (one training of a batched program),
+P probe (measurement)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +40,8 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack (one program) as a workload sees them. They share static parameters; other parameters
-    have one value per training (lane).
+    """The trainings of a pack (one batched program) as a workload sees them. They have equal static parameters; other
+    parameters may differ between trainings.
 
     Args:
         trainings: The trainings, all with the same static parameters.
@@ -61,7 +61,7 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first training. Only the static ones are the same for all trainings."""
+        """The parameters of the first training. Only its static parameters are the same in all trainings."""
         return self.trainings[0].parameters
 
     @property
@@ -76,11 +76,11 @@ class Lanes(Generic[P]):
 
     @property
     def is_rounded(self) -> bool:
-        """Whether the training loss is computed in bfloat16, that is, with rounded numbers."""
+        """Whether the training loss is computed in bfloat16, with about three significant digits."""
         return self.loss_dtype == torch.bfloat16
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """Returns the value of a numeric parameter for each training, NaN where it is null; by default in
+        """Returns the values of a numeric parameter, one per training, NaN where it is null. The default type is
         `self.dtype`."""
         key = name, dtype or self.dtype
         if key not in self._tensors:
@@ -103,8 +103,8 @@ class Lanes(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The measurements of L trainings at P probes (steps at which losses are measured); NaN where a training had ended
-    or the value was not finite.
+    """The measurements of several trainings at their probes (measured steps). NaN where a training had ended or the
+    value was not finite.
 
     Attributes:
         steps: (P,) int64, the steps of the probes.
@@ -119,7 +119,8 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """For each training and each probe (measured step), the label that the training would have if it had ended there.
+    """The outcome of each training at each probe (measured step): the label that the training would get if it ended
+    there.
 
     Attributes:
         outcome: Names of outcomes, (n_trainings, n_probes).
@@ -149,7 +150,8 @@ class Verdicts:
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
-        """Labels every probe (measured step) of every training with the first label whose case holds there.
+        """Labels each training at each probe (measured step) with the first of several labels whose condition holds
+        there.
 
         Args:
             cases: For every label, an array (n_trainings, n_probes), true where it holds; in order of precedence.
@@ -170,7 +172,8 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Evaluates a condition, given as text or function, at every probe (measured step): (n_trainings, n_probes) bool.
+    """Returns at which probes (measured steps) of which trainings a condition holds, (n_trainings, n_probes). The
+    condition is a text or a function.
 
     Raises:
         SpecError: If a text is not a condition, or names a metric that is not measured.
@@ -188,7 +191,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
-    """The scores and roles of the attention heads of several trainings.
+    """The scores and roles of all attention heads of several trainings, at one measured step.
 
     Attributes:
         scores: Arrays (n_trainings, n_layers, n_heads) by score name; NaN where a score is not defined.
@@ -201,7 +204,7 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The result of a test of the label of a stuck training.
+    """The result of one test of whether a stuck training is rightly labelled stuck.
 
     Attributes:
         test: The name of the test, such as `kick` (noise added to the weights).
@@ -238,7 +241,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Names a tensor that a compiled loss processes in parts along its first axis, which saves memory.
+    """Names a tensor that a compiled loss processes in parts along the tensor's first axis, to save memory.
 
     Attributes:
         name: The name of a buffer, or of a tensor of the batch.
@@ -313,7 +316,8 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of the given steps, or of the first few of them. Override it to draw several steps at once."""
+        """Draws the data of the given steps, or of only the first few of them. Override it if drawing several steps at
+        once is faster."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
@@ -328,7 +332,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws tensors that replace entries of `eval_batch` in the measurement at this step; by default none.
+        """Draws data for the measurement at one step, to replace entries of `eval_batch`; by default none.
 
         Reference levels are computed without these tensors. Draw from `lanes.streams` at this step, so that the data do
         not depend on other measurements.
@@ -337,7 +341,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def split(self, parameters: P) -> Split | None:
-        """Names the tensor that a compiled loss may process in parts; by default none. May read only static parameters.
+        """Names a tensor that a compiled loss may process in parts; by default none. May read only static parameters.
 
         The loss on all rows of the tensor must be the mean of the losses on equal parts.
         """
@@ -357,7 +361,8 @@ class Workload(ABC, Generic[P]):
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes, once per measurement, what both `eval_loss` and `measure` need, such as the module's outputs.
+        """Computes, once per measurement, the tensors that both `eval_loss` and `measure` need, such as the module's
+        outputs.
 
         The result's entries are added to the batch that these two methods get.
         """
@@ -365,7 +370,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics of one training other than the losses, scalars by name, without gradients.
+        """Computes metrics of one training other than its losses, as scalars by name. No gradients are computed.
 
         Args:
             batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer has computed them,
@@ -376,8 +381,8 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes the reference levels of one training (losses of simple predictors) by name: `solved`, and any of
-        `level_names`.
+        """Computes by name the reference levels of one training, which are losses of simple predictors: `solved`, and
+        any of `level_names`.
 
         A training is solved once its `eval_loss` is below the level `solved`.
 
@@ -388,12 +393,14 @@ class Workload(ABC, Generic[P]):
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table that labels trainings with these static parameters; `None` if `judge` labels them."""
+        """Returns the table (`VerdictTable`) whose first condition that holds gives a training its outcome; `None` if
+        the workload defines `judge` instead."""
         del parameters
         return None
 
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all probes (measured steps). A workload must define this method or `verdicts`.
+        """Gives each training an outcome at each probe (measured step). A workload must define this method or
+        `verdicts`.
 
         Args:
             parameters: The parameters of the first training; read only static ones.
@@ -403,7 +410,7 @@ class Workload(ABC, Generic[P]):
         return table.judge(parameters, evidence)
 
     def identities(self, parameters: P) -> Sequence[Identity]:
-        """Declares identities that the gradients of a training satisfy exactly; by default none.
+        """Declares equations that the gradients of a training satisfy exactly; by default none.
 
         `attnsweep check-gradients` checks them.
 
@@ -415,8 +422,8 @@ class Workload(ABC, Generic[P]):
         return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """Scores the attention heads of all trainings, given their state at a measured step, with trainings as first
-        axis; `None` without heads."""
+        """Scores the attention heads of all trainings at a measured step, from parameters and buffers with trainings as
+        first axis. Returns `None` if the model has no heads."""
         del lanes, state
         return None
 
@@ -445,7 +452,7 @@ class Workload(ABC, Generic[P]):
         return module
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """Lets ended trainings write texts, such as translations, which are scored by BLEU; by default none.
+        """Lets ended trainings write texts, such as translations, which are then scored by BLEU; by default none.
 
         The names of the sets must be the same for all trainings.
         """

@@ -1,4 +1,5 @@
-"""Predicts how many trainings of one program (a pack) fit the memory of a device, from the peaks of two small packs.
+"""Predicts how many trainings of one program fit into a device's memory. The prediction extrapolates the peak memory of
+two small programs.
 
 Sweeps on GPUs use the prediction for all packs after those of the first size. Tests replace CUDA's memory counters, so
 they run on CPUs. `benchmarks/gpu.py` compares predictions with the memory that larger packs take.
@@ -16,20 +17,20 @@ _SHARE = 0.9
 
 
 class DeviceMemory(Protocol):
-    """Counters of a device's memory: the peak use since a start, and the memory that is free."""
+    """Counters of a device's memory: the peak use since `begin`, and the free memory."""
 
     def begin(self) -> None:
-        """Starts to measure the peak, from the memory in use now."""
+        """Starts to measure the peak, relative to the memory in use now."""
 
     def peak(self) -> int:
-        """Returns by how much the peak of allocated bytes since `begin` exceeds the bytes allocated at `begin`."""
+        """Returns the peak of allocated bytes since `begin`, minus the bytes that were allocated at `begin`."""
 
     def free(self) -> int:
         """Returns the bytes that this process can still allocate."""
 
 
 class CudaMemory:
-    """Measures the memory of a GPU with the counters of PyTorch's allocator."""
+    """Measures the memory of a GPU with the counters of PyTorch's CUDA allocator."""
 
     def __init__(self, device: str) -> None:
         self._device, self._before = device, 0
@@ -54,7 +55,7 @@ def memory_of(device: str) -> DeviceMemory | None:
 
 
 def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
-    """Calls `run`, and returns the peak of the bytes that were allocated during the call."""
+    """Calls `run`, and returns the peak of the bytes that were allocated meanwhile."""
     memory.begin()
     run()
     return memory.peak()
@@ -77,15 +78,16 @@ class PackMemory:
 
 @dataclass(frozen=True)
 class MemoryOfPacks:
-    """A linear model of the peak memory of packs, that is, of `n_lanes` trainings in one program: `fixed + per_lane *
-    n_lanes` bytes."""
+    """A linear model of the peak memory, in bytes, of a pack (trainings in one batched program): `fixed + per_lane *
+    n_lanes`, where `n_lanes` counts the trainings."""
 
     fixed: float
     per_lane: float
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Fits the model to the peaks of two packs (trainings of one program), which `train` trains for a few steps.
+        """Fits the model of memory to two packs (batched programs), which `train` trains for a few steps to measure
+        their peaks.
 
         Args:
             train: Builds a pack of the given number of trainings, trains it past a measurement, and releases it.
@@ -96,8 +98,8 @@ class MemoryOfPacks:
 
     @classmethod
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
-        """Fits the model to two measured packs (programs of several trainings), each given as its number of trainings
-        and its peak in bytes."""
+        """Fits the model of memory to two measured packs (batched programs), each given as its number of trainings and
+        its peak in bytes."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
         # The allocator hands out memory in large pieces, so both peaks may be nearly equal. Then memory would seem not
         # to grow with the number of trainings, and packs of any size would seem to fit. Therefore at least half of the

@@ -39,7 +39,7 @@ _SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One call of a dropout function in the loss of one training.
+    """One of the calls of a dropout function in the loss of one training.
 
     Attributes:
         shape: The shape of the call's mask.
@@ -60,7 +60,7 @@ def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) 
 
 
 class Masks:
-    """Provides the dropout masks for one evaluation of a loss, one mask per call of dropout.
+    """Provides the dropout masks for one evaluation of a loss, in the order of the calls of dropout.
 
     Attributes:
         sites: The calls of dropout so far.
@@ -71,7 +71,8 @@ class Masks:
         self.sites: list[Site] = []
 
     def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
-        """Returns the next call's mask (`True` keeps an entry) and its rate of dropout; `None` if nothing is dropped.
+        """Returns the mask (`True` keeps an entry) and the dropout rate of the next call of dropout; `None` if the call
+        drops nothing.
 
         Raises:
             SpecError: If the calls of dropout differ from those in the loss's first evaluation.
@@ -99,7 +100,8 @@ def _dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
 
 
 def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Applies alpha dropout: mean and variance of SELU outputs stay. Source: Klambauer et al. 2017, section 3."""
+    """Applies alpha dropout, which keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section
+    3."""
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
     return scale * torch.where(mask, x, low) - scale * low * dropped
@@ -109,8 +111,8 @@ Rule = Callable[..., Tensor]
 
 
 def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
-    """Makes a dropout function that draws once per index of the first `n_axes` axes: entries that differ in other axes
-    share a draw."""
+    """Makes a dropout function that draws one random decision per index of the first `n_axes` axes. Entries that differ
+    only in later axes are dropped together."""
 
     def rule(
         masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
@@ -140,7 +142,7 @@ DROPOUT_RULES: dict[object, Rule] = {
 
 
 class EngineForms(TorchFunctionMode):
-    """A context in which versions of the engine replace certain PyTorch functions, such as dropout.
+    """A context in which the engine's own versions replace certain PyTorch functions, such as dropout.
 
     Args:
         masks: The dropout masks by the number of the call; empty to drop nothing.
@@ -168,7 +170,7 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a replacement with this context switched on again: PyTorch switches it off during
+        """Runs a replacement of a PyTorch function with this context switched on. PyTorch switches it off during
         `__torch_function__`."""
         with self:
             return form(*args, **kwargs)
@@ -187,7 +189,8 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Stops the gradient of the padding row in all trainings. Under `vmap`, PyTorch 2.13 does so only in the first."""
+    """Looks up embeddings, with no gradient for the padding row in any training. Under `vmap`, PyTorch 2.13 stops this
+    gradient only in the first training."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

@@ -1,4 +1,4 @@
-"""Makes sums on a GPU add in the same order for every training, whatever the place of its numbers in memory.
+"""Makes sums on a GPU round alike for every training, wherever its numbers lie in memory.
 
 PyTorch's kernel for sums of many adjacent numbers reads four of them at a time, from addresses that are multiples of
 four numbers. It adds a row that begins between two such addresses in another order. Without this file, a training whose
@@ -24,12 +24,14 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU read rows that start at a multiple of four numbers."""
+    """Returns a context in which sums, means and norms on a GPU read rows whose memory offset is a multiple of four
+    numbers, so that they round alike for every training."""
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 
 class EvenRows(TorchDispatchMode):
-    """A context that copies the rows of a sum, so that each starts at a multiple of four numbers, unless all do."""
+    """A context in which, before a sum on a GPU, rows are copied to memory offsets that are multiples of four numbers,
+    unless all rows lie so already."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -78,7 +80,7 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Returns whether a sum is over many adjacent numbers, with rows that do not start at a multiple of four
+    """Returns whether an operation sums over many adjacent numbers in rows that do not all start at a multiple of four
     numbers."""
     if not value.is_floating_point() or not value.numel():
         return False
@@ -90,7 +92,7 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies the numbers of each sum into a row of its own, padded with zeros to a multiple of four numbers."""
+    """Copies the numbers of each sum into a row of its own. Zeros pad the row to a multiple of four numbers."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

@@ -37,14 +37,15 @@ _BUFFER, _BATCH = "buffer", "batch"
 
 @dataclass(frozen=True)
 class Parts:
-    """How an evaluation of the loss splits its data into parts: which tensor is split, and into how many parts."""
+    """Tells how an evaluation of the loss splits its data to save memory: which tensor is split, and into how many
+    parts."""
 
     split: Split | None
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """Returns the buffers and one part of the batch, for the trainings at positions `lanes`, in the order of the
-        program's inputs."""
+        """Returns the program's inputs besides the weights: the buffers, and one part of the batch, of the trainings at
+        positions `lanes`."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 
@@ -64,12 +65,13 @@ class GradientGraph:
 
     @property
     def n_operations(self) -> int:
-        """The number of operations in the graph: a measure of how long it takes to compile."""
+        """The number of operations in the graph: a measure of its time to compile."""
         return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
-        """The number of values that an evaluation computes per training: a measure of how long it takes."""
+        """The number of values that an evaluation of loss and gradient computes per training: a measure of its run
+        time."""
         return numbers_of(self.graph) * self.parts.number // _WIDTH
 
 
@@ -138,7 +140,7 @@ class GradientProgram:
 
     @staticmethod
     def examples(graph: GradientGraph, lanes: LaneState, batch: Batch) -> list[Tensor]:
-        """Returns example inputs, whose shapes determine for which inputs the program of a graph is compiled."""
+        """Returns example inputs for compiling a graph: the program accepts only inputs of their shapes."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
         rows_Wn = lanes.rows.detach()[first]
         return [
@@ -150,8 +152,8 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """Returns the function to compile, which adds the contribution of one part of the data to mean losses and
-    gradients, in place."""
+    """Returns the function to compile. It computes loss and gradient on one part of the data, divides them by the
+    number of parts, and adds them to its first two inputs in place."""
     interpreter = Storing(graph.graph)
 
     def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:
@@ -171,7 +173,8 @@ def _is_split(name: str, split: Split | None) -> bool:
 
 
 def _n_parts(read: State, split: Split | None) -> int:
-    """Returns into how few equal parts the data can be split, if no part may have more than `split.most_rows` rows.
+    """Returns the smallest number of equal parts into which the data can be split, if no part may have more than
+    `split.most_rows` rows.
 
     Raises:
         NoRuleError: If equal parts would have to be much smaller than `split.most_rows`.

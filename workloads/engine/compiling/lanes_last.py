@@ -1,4 +1,5 @@
-"""Turns the graph of ONE training into that of a block of trainings (lanes), which are the last axis of all tensors.
+"""Turns the graph of one training into the graph of a block of trainings (lanes). In the block's tensors the last axis
+is the training.
 
 A scalar operation of a training becomes one vector operation over lanes. Lanes do not mix, and all go through the same
 operations in the same order, so the bits of a lane depend neither on its place in the block nor on its neighbours.
@@ -45,8 +46,8 @@ _FEWEST_OF_A_LOOP = 8
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks, without compiling, that a graph's operations have rules for blocks of trainings, and its constants are
-    small.
+    """Checks, without compiling, whether a graph can be computed for a block of trainings: each operation must have a
+    rule, and each constant must be small.
 
     Raises:
         NoRuleError: For the first operation without a rule, or a constant with too many numbers.

@@ -67,8 +67,8 @@ class NoCompilerError(Exception):
 
 
 def block_engine() -> str:
-    """Names what, besides PyTorch, determines the last bits of a compiled program's results: the compiler, and the
-    width of vectors.
+    """Names the compiler and the width of vectors. Together with PyTorch, they determine the last bits of a compiled
+    program's results.
 
     Raises:
         NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
@@ -78,7 +78,7 @@ def block_engine() -> str:
 
 
 def merged_engine() -> str:
-    """Names what, besides PyTorch, determines the last bits of steps compiled for a GPU: the version of Triton.
+    """Names the version of Triton. Together with PyTorch, it determines the last bits of steps compiled for a GPU.
 
     Raises:
         NoCompilerError: If PyTorch cannot compile for a GPU here.
@@ -126,7 +126,8 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles loss and gradient for groups of trainings, unless this machine has done so. Returns the program file."""
+    """Compiles loss and gradient for groups of trainings, unless this machine did so before. Returns the program's
+    file."""
     key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
     return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
 
@@ -151,7 +152,8 @@ def loaded_bytes(program: bytes) -> Step:
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """Returns a step that runs its graph operation by operation, with the formulas of `compiled` but no compiler."""
+    """Returns a step that runs its graph operation by operation, without a compiler. The formulas are those of the
+    compiled step."""
     graph = over_block(step, examples)
     return lambda inputs: graph(*inputs)
 

@@ -1,4 +1,4 @@
-"""Rules that compute, for a block of trainings at once, operations that read or write a tensor at given indices.
+"""Rules for blocks of trainings that compute reading from or writing to a tensor at given indices.
 
 Lanes (trainings) may have different indices, so direct reads and writes would be one load or store per lane. Instead a
 read is a product with one-hot vectors, and a write compares all positions with the index: vector instructions over
@@ -28,7 +28,8 @@ than it saves. Also the most indices per position of a `scatter_add`."""
 
 
 def check_lookup(node: Any) -> None:
-    """Checks an operation if this module has a rule for it; accepts all other operations.
+    """Checks whether an operation that reads or writes at given indices can be computed for a block. All other
+    operations pass.
 
     Raises:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
@@ -54,7 +55,8 @@ def check_lookup(node: Any) -> None:
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Refuses graphs that gather or scatter: if trainings are the first axis, they would run number by number.
+    """Refuses graphs with gather or scatter operations. With trainings as first axis, the compiled program would
+    compute them one number at a time.
 
     Raises:
         NoRuleError: For the first such operation.
@@ -70,14 +72,14 @@ def shape_of(node: Any) -> tuple[int, ...]:
 
 
 def axis_of(node: fx.Node, dim: int) -> int:
-    """Converts an axis to its number counted from the front, because trainings, added as last axis, would shift numbers
-    counted from the end."""
+    """Converts an axis to its number counted from the front. Blocks of trainings have one more axis at the end, which
+    would shift numbers counted from the end."""
     rank = len(shape_of(node.args[0]))
     return dim % rank if rank else 0
 
 
 def equal_lanes(*values: Tensor) -> list[Tensor]:
-    """Expands the last axes of all tensors, the trainings of a block, to the size of the largest."""
+    """Expands the last axis of all tensors, which is the training, to the size of the largest one."""
     lanes = max(value.shape[-1] for value in values)
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 
@@ -106,7 +108,7 @@ def _is_place(index: Any) -> bool:
 
 
 def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
-    """Reads the entries of a table (tensor) at the given indices of its first axes."""
+    """Reads entries of `table` at the given indices of its first axes."""
     sizes = shape_of(node.args[0])
     place = torch.zeros((), dtype=torch.int64, device=table.device)
     for size, index in zip(sizes, indices, strict=False):
@@ -119,7 +121,8 @@ def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
 
 
 def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
-    """Makes one-hot vectors of length `n_rows`, as a new axis before the last one, which is the training."""
+    """Makes one-hot vectors of length `n_rows`. Their entries are a new axis just before the last one, which is the
+    training."""
     return (index.unsqueeze(-2) == torch.arange(n_rows, device=index.device).view(-1, 1)).to(dtype)
 
 
@@ -142,12 +145,14 @@ def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: 
 
 
 def _read_by(index: Tensor, source: Any) -> Any:
-    """Returns the part of a scatter's source that is written. The source may be larger than the index."""
+    """Returns the part of a scatter's source that the scatter writes: the source may be larger than the index, and its
+    rest is ignored."""
     return source[tuple(slice(size) for size in index.shape[:-1])] if isinstance(source, Tensor) else source
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, as the first axis."""
+    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to, shaped to broadcast with
+    all later axes."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 
@@ -170,7 +175,8 @@ LOOKUP_RULES: dict[Any, Rule] = {
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """Writes an `aten.as_strided` of an input as an index of slices and numbers; `None` if that is not possible."""
+    """Converts the view that `aten.as_strided` makes of an input into slices and integers for indexing; `None` if no
+    slices give this view."""
     source: Any = node.args[0]
     view: Any = node.args[1:]
     source, size, stride = source.meta["val"], view[0], view[1]

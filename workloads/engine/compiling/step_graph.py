@@ -46,22 +46,22 @@ class StepGraph:
 
     @property
     def n_operations(self) -> int:
-        """The number of operations of a step: a measure of how long it takes to compile."""
+        """The number of operations of a step: a measure of its time to compile."""
         return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
-        """The number of values that the operations of a step compute: a measure of how long a step takes."""
+        """The number of values that the operations of a step compute: a measure of its run time."""
         return numbers_of(self.graph)
 
     @property
     def n_multiplications(self) -> int:
-        """The number of multiplications in all matrix products of a step."""
+        """The number of scalar multiplications in all matrix products of a step."""
         return multiplications_of(self.graph)
 
 
 def step_inputs(lanes: LaneState) -> State:
-    """Returns the tensors that a program reads at every step, by `<prefix>/<name>`, without copying. Their first axis
+    """Returns by `<prefix>/<name>`, without copying, the tensors that a program reads at every step. Their first axis
     is the training."""
     optimizer, views = lanes.stepping, lanes.problem.layout.views
     state = optimizer.state_of({ROWS: lanes.rows})
@@ -82,7 +82,8 @@ def step_inputs(lanes: LaneState) -> State:
 
 
 def masks_of(lanes: LaneState) -> State:
-    """Returns masks of the inputs `parameter/<name>`, false where a training freezes an entry; empty if none does.
+    """Returns masks of parameters that are false at entries which a training freezes, by the parameters' input names
+    `parameter/<name>`; empty if no training freezes any.
 
     The caller of a program must restore frozen entries after every step. Masks within the program would change how all
     trainings are rounded.
@@ -92,7 +93,8 @@ def masks_of(lanes: LaneState) -> State:
 
 
 def has_lane_axis(name: str) -> bool:
-    """Returns whether an input keeps the axis of trainings in the graph of one training. Only the optimizer's do."""
+    """Returns whether an input keeps the axis of trainings in the graph of one training: only the optimizer's inputs
+    do."""
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 

@@ -55,14 +55,18 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
 
 
 def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
-    """Returns by name the constant tensors of a graph, such as a `torch.tensor([0.5, 2.0])` written in a loss."""
+    """Returns by name the constant tensors of a graph. One arises, for example, if a loss contains `torch.tensor([0.5,
+    2.0])`."""
     names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
     values = {name: attrgetter(name)(graph) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def constant(value: Tensor) -> Tensor:
-    """Returns a constant tensor that the graph makes from its numbers: the compiler accepts tensors only as inputs."""
+    """Builds a constant tensor from Python numbers within the graph.
+
+    PyTorch's compiler accepts tensors only as inputs of a graph, so the graph may not hold the tensor itself.
+    """
     options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
     numbers = [torch.full((1,), number, **options) for number in tree_leaves(value.tolist())]
     return torch.cat(numbers).view(value.shape)
@@ -85,13 +89,13 @@ def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
 
 
 def numbers_of(graph: fx.GraphModule) -> int:
-    """Counts the values that the operations of a graph compute, a measure of its run time."""
+    """Counts the values that the operations of a graph compute: a measure of its run time."""
     values = (node.meta.get("val") for node in operations_of(graph))
     return sum(value.numel() for value in values if isinstance(value, Tensor))
 
 
 def multiplications_of(graph: fx.GraphModule) -> int:
-    """Counts the multiplications in the matrix products of a graph."""
+    """Counts the scalar multiplications in all matrix products of a graph."""
     products: list[Any] = [
         product for product in operations_of(graph) if product.target in (aten.mm.default, aten.bmm.default)
     ]
@@ -99,7 +103,8 @@ def multiplications_of(graph: fx.GraphModule) -> int:
 
 
 class OneHotByComparison(TorchFunctionMode):
-    """A context in which `one_hot` does not check that its input is in range: while tracing, tensors have no values."""
+    """A context in which `one_hot` does not check that its input is in range. During tracing the check would fail,
+    because tensors have no values then."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not torch.nn.functional.one_hot:
@@ -125,7 +130,7 @@ class _WithoutEmptyParts(TorchFunctionMode):
 
 
 class _Counting(TorchDispatchMode):
-    """A context that counts, in `n_numbers`, the values that all basic operations compute."""
+    """A context that counts the values that basic operations compute. The count is the attribute `n_numbers`."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -170,7 +175,7 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph, and stores in memory the values that several operations read (`read_repeatedly`).
+    """Runs a graph, and stores in memory each value of which another operation reads some numbers more than once.
 
     Stored values may have other strides than when the graph was traced, so a view of them may need a copy.
     """
@@ -195,7 +200,8 @@ class Storing(fx.Interpreter):
 
 
 def broadcast_in_dim(value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
-    """Expands a tensor to a shape in which its axes are at the positions `dims`, like the operation of this name."""
+    """Expands a tensor to a given shape. Its axes go to the positions `dims`, as in the operation of this name in
+    PyTorch's `prims`."""
     sizes = [1] * len(shape)
     for dim, size in zip(dims, value.shape, strict=True):
         sizes[dim] = size
@@ -210,27 +216,31 @@ _COMPILED_AS: dict[Any, Callable[..., Tensor]] = {
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
-    """Returns the operations whose results are to be stored, because others read some of their numbers more than
-    once."""
+    """Returns the operations whose results are to be stored in memory, because other operations read some of the
+    results' numbers more than once."""
     candidates = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
     return {node for node in candidates if node.op == "call_function" and _computes(node)}
 
 
 def origin(node: fx.Node) -> fx.Node:
-    """Follows views (reshapes, transpositions) back to the operation or input whose numbers they show."""
+    """Finds the operation or graph input whose numbers a node shows, by going back through reshapes and
+    transpositions."""
     while node.target in _VIEWS:
         (node,) = node.all_input_nodes
     return node
 
 
 def stored(value: Tensor) -> Tensor:
-    """Makes the compiler store a value in memory, by returning it as a view made with `as_strided`."""
+    """Makes the compiler store a value in memory instead of computing it again at each use.
+
+    It does so for views made with `as_strided`, so the value is returned as one.
+    """
     value = value.contiguous()
     return value.as_strided(value.shape, value.stride())
 
 
 def _repeated(node: fx.Node) -> list[fx.Node]:
-    """Returns those inputs of an operation of which the operation reads some numbers more than once."""
+    """Returns the inputs of an operation from which it reads some numbers more than once."""
     if node.target in (aten.mm.default, aten.bmm.default):
         n_rows, n_columns = node.meta["val"].shape[-2:]
         a, b = node.all_input_nodes[0], node.all_input_nodes[-1]

@@ -1,1 +1,2 @@
-"""Executors carry out training steps: of compiled blocks of trainings on a CPU, by captured CUDA graphs on a GPU."""
+"""Executors carry out training steps: on a CPU by compiled programs for blocks of trainings, on a GPU by captured CUDA
+graphs."""

@@ -1,4 +1,4 @@
-"""Trains on a CPU in blocks of a fixed number of trainings (lanes), with one compiled program for the step of a block.
+"""Trains on a CPU in blocks of a fixed number of trainings (lanes). One compiled program takes the steps of all blocks.
 
 Axes: A lane whose training has not ended, N block, W lane of a block (last), S step.
 """
@@ -41,7 +41,8 @@ _STEPS_AT_ONCE = 64
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """Returns the graph that would be compiled for blocks of the given trainings: of a step, or of loss and gradient.
+    """Returns the graph that would be compiled for blocks of the given trainings: that of a whole step if possible,
+    else that of loss and gradient.
 
     Raises:
         NoRuleError: If neither graph can be compiled. The message gives the reasons.
@@ -58,7 +59,8 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
 
 @dataclass(frozen=True)
 class Blocking:
-    """What a compiled step expects: the number of trainings in a block, the inputs to update, the shapes of batches.
+    """The layout that a compiled step expects: the number of trainings in a block, which inputs it updates, and the
+    shapes of a batch.
 
     Attributes:
         width: The number of trainings in a block.
@@ -128,7 +130,7 @@ class BlockProgram:
 
 
 class _Blocks:
-    """The inputs of a step, split into blocks of trainings."""
+    """The inputs of a training step, split into blocks of trainings."""
 
     def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]
@@ -139,22 +141,23 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs of one block that the program updates in place or that never change, with trainings as
-        the last axis."""
+        """Returns the inputs of one block that stay the same tensors at all steps, with trainings as the last axis:
+        those that the program updates in place, and those that never change."""
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns those inputs of one block of trainings that have frozen entries, with masks that are false where
-        frozen."""
+        """Returns the inputs of one block in which some entries are frozen, each with its mask. A mask is false at
+        frozen entries."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """Joins the values of an input from all blocks, with trainings as the first axis."""
+        """Joins the values of an input from all blocks. The first axis of the result is the training."""
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs that change from step to step, by block, step and input. Trainings are the last axis."""
+        """Returns the inputs that change from step to step, indexed by block, then step, then name. Their last axis is
+        the training."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -165,7 +168,7 @@ class _Blocks:
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the axis of trainings into blocks, and moves the trainings of a block to the last axis."""
+        """Splits the axis of trainings into blocks, and makes the trainings of a block the last axis."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:

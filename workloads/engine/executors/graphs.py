@@ -1,4 +1,4 @@
-"""Trains by CUDA graphs: the GPU operations of several steps are captured once, then replayed without Python.
+"""Trains on a GPU by CUDA graphs: the GPU operations of several steps are captured once, then replayed without Python.
 
 Captured operations work at fixed memory addresses. So the trainings of a pack (lanes) are kept in a `Bucket`, and
 graphs can still be replayed after trainings have ended and left. Tests replace CUDA's graphs, so they run on CPUs.
@@ -34,7 +34,7 @@ from attnsweep.workloads.engine.optimizers import State
 
 
 class Bucket(LaneState):
-    """The state of up to `size` trainings at fixed memory addresses, which captured GPU steps need.
+    """Holds the state of up to `size` trainings at fixed memory addresses, as captured GPU steps require.
 
     Attributes:
         size: The number of trainings for which there is memory.
@@ -66,8 +66,8 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Makes parameters and optimizer state of trainings views of the bucket's memory, so that steps copy
-        nothing."""
+        """Makes the trainings' parameters and optimizer state views of the bucket's memory, so that no step needs to
+        copy them."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
@@ -75,8 +75,8 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Makes the bucket (state at fixed addresses) with room for all trainings of a program at its start, and moves the
-    given ones into it."""
+    """Returns the bucket (state at fixed memory addresses) of the given trainings, and moves their state into it. Makes
+    one if there is none."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -99,14 +99,15 @@ updates its inputs in place."""
 
 
 class VmappedStep:
-    """Takes steps of all trainings of a bucket with `vmap` and PyTorch's kernels, directly in the bucket's memory."""
+    """Takes steps of all trainings of a bucket (state at fixed memory addresses) with `vmap` and PyTorch's kernels,
+    without copies."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
         self._loss = over_lanes(problem.template, problem.workload.loss)
 
     def load(self, bucket: Bucket) -> None:
-        """Does nothing, because steps work directly in the bucket's memory."""
+        """Does nothing, because steps work directly on the bucket's tensors."""
 
     def take(self, bucket: Bucket, read: State) -> None:
         """Takes one step of all trainings.
@@ -124,25 +125,27 @@ class VmappedStep:
             take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
     def store(self, bucket: Bucket) -> None:
-        """Does nothing, because steps work directly in the bucket's memory."""
+        """Does nothing, because steps work directly on the bucket's tensors."""
 
 
 class MergedPrograms:
-    """The compiled programs of one step, one for each number of trainings. Trainings are the last axis, as on a CPU."""
+    """The compiled GPU programs of one kind of step, one for each number of trainings. The last axis of their tensors
+    is the training."""
 
     def __init__(self, step: StepGraph, compiler: Compiler) -> None:
         self.step, self._compiler = step, compiler
         self._by_width: dict[int, Callable[..., object]] = {}
 
     def run(self, width: int, inputs: Sequence[Tensor]) -> None:
-        """Takes a step of `width` trainings. At the first step with this number, its program is compiled."""
+        """Takes a step of `width` trainings. The first step with this number of trainings compiles the program."""
         if width not in self._by_width:
             self._by_width[width] = self._compiler(over_block(self.step, inputs), inputs)
         self._by_width[width](*inputs)
 
 
 class MergedStep:
-    """Takes steps with one compiled program, on copies of the bucket's tensors in which trainings are the last axis."""
+    """Takes steps on a GPU with one compiled program. It works on copies of the bucket's tensors, with trainings as the
+    last axis."""
 
     def __init__(self, programs: MergedPrograms) -> None:
         self._programs = programs
@@ -186,7 +189,7 @@ many steps takes no more kernels than copying those of one step."""
 
 
 class Graph(Protocol):
-    """A captured sequence of device operations, which can be replayed on the present contents of its tensors."""
+    """A captured sequence of GPU operations. A replay runs them on the present contents of their tensors."""
 
     def capture(self, run: Callable[[], None]) -> None:
         """Records the device operations that the function `run` launches, without executing them."""
@@ -231,8 +234,8 @@ class Graphs:
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """Returns the compiled programs of a step, shared by all trainings with equal static parameters; `None` to use
-        PyTorch's own kernels."""
+        """Returns the compiled GPU programs of a step, which all trainings with equal static parameters share; `None`
+        if PyTorch's own kernels are to be used."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
@@ -246,12 +249,15 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """Returns `None`: the evaluations of a line search differ from each other, so a captured graph could not be
-        replayed for them."""
+        """Returns `None`, because loss and gradient alone are not captured.
+
+        They are needed for line searches, whose evaluations differ from each other, so a captured graph could not be
+        replayed for them.
+        """
 
 
 class GraphedStep:
-    """The executor that replays captured graphs, for steps on batches of one shape."""
+    """The executor that takes steps by replaying captured CUDA graphs, on batches of one shape."""
 
     def __init__(
         self, step: VmappedStep | MergedStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int
@@ -285,7 +291,7 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes one or more of the steps, given the inputs of each of them. Returns how many steps were taken."""
+        """Takes the first one or more of the steps whose inputs are given. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step runs without a CUDA graph, because in it the optimizer and libraries allocate memory.
@@ -309,8 +315,8 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a graph of one step per element of `read`. Returns it with the memory from which the graph reads its
-        inputs, steps first."""
+        """Captures a CUDA graph with one step per element of `read`. Returns the graph, and the tensors from which it
+        reads the steps' inputs, with steps as first axis."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

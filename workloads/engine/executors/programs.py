@@ -1,4 +1,5 @@
-"""The compiled programs of a workload, one per set of static parameters: compiled here, or sent by another process.
+"""The compiled programs of a workload, one per set of static parameters. They are compiled here or sent by another
+process.
 
 A program is a library of machine code, which could do anything. So a process accepts programs only from the process
 that also sends it the workload's code.
@@ -44,8 +45,8 @@ class Compiled(Generic[Reads]):
 
 @dataclass(frozen=True)
 class KnownPrograms:
-    """The compiled programs of steps and of gradients, by what decides which trainings share one; `None` where none can
-    be compiled."""
+    """The compiled programs of steps and of gradients. Each is stored under a key that is equal for all trainings that
+    can share it; `None` means that none can be compiled."""
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class KnownPrograms:
 
 
 class Programs:
-    """Makes executors for blocks of trainings on a CPU, and keeps the compiled programs of one workload.
+    """Makes executors for blocks of trainings on a CPU. Keeps the compiled programs of one workload for later packs.
 
     Args:
         known: Programs of the same workload, code and versions, which need not be compiled here. New ones are added to
@@ -118,7 +119,7 @@ without an executor."""
 
 
 def executors_on(device: str, engine: str) -> Executors | None:
-    """Returns the executors (compiled steps) that a trainer uses on this device; `None` if Python runs every operation.
+    """Returns what compiles or captures a trainer's steps on this device; `None` if Python runs every operation.
 
     Args:
         engine: `blocks` compiles steps on a CPU for blocks of trainings, `merged` compiles steps on a GPU for all
