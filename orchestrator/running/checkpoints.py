@@ -1,10 +1,10 @@
-"""Checkpoints of unfinished packs, kept in the sweep directory until the pack's rows are in the ledger.
+"""Checkpoints of unfinished packs (trainings in one batched program). A checkpoint stays in the sweep directory until
+the pack's results are in the ledger.
 
-A pack is a set of trainings that are trained side by side, each in a lane. `checkpoints/<pack>-<digest>.parquet` has
-one row: the lanes as (trial, replicate), the environment, and the pack's state as bytes of the trainer. A damaged
-checkpoint is removed, and its pack starts from the beginning.
+`checkpoints/<pack>-<digest>.parquet` has one row: the pack's trainings as (trial, replicate), the environment, and the
+pack's state as the trainer's bytes. A damaged checkpoint is removed, and its pack starts from the beginning.
 
-A state may take gigabytes, so the driver holds none in memory: a state is read when its pack is handed out.
+A state may take gigabytes, so the driver holds none in memory: a state is read when its pack is given to a trainer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,11 +37,11 @@ damage."""
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that an earlier run has written.
+    """A checkpoint of a pack (trainings in one batched program) that an earlier run of the sweep has written.
 
     Attributes:
         pack: The pack's name.
-        lanes: (trial, replicate) of each lane.
+        lanes: (trial, replicate) of each training in the pack.
         environment: The id of the environment that trained the pack; `None` if unknown.
     """
 
@@ -51,7 +51,9 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of the packs of one sweep. Only the sweep's driver writes them."""
+    """The checkpoints of a sweep's unfinished packs (trainings in one batched program). Only the sweep's driver writes
+    them.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -75,14 +77,16 @@ class Checkpoints:
         self._stored[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """Returns the id of the environment that trained the last stored state of a pack; `None` if it is not known."""
+        """Returns the id of the environment (machine and versions) that trained a pack up to its last checkpoint;
+        `None` if it is not known.
+        """
         return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Returns the last stored state of a pack; `None` if there is none, or if its file has been damaged since.
+        """Returns the last stored state of a pack. Returns `None` if there is none, if its file is damaged, or if
+        another environment (machine and versions) trained it.
 
-        Also returns `None` if another environment trained the state: a row has one environment, so the pack begins
-        again.
+        A ledger row names one environment, so a pack cannot continue in another environment: it begins again.
 
         Raises:
             StoreError: If the file cannot be read now.
@@ -102,7 +106,7 @@ class Checkpoints:
             self._place.remove(CHECKPOINTS, [f"{stored[0]}.parquet"])
 
     def load(self) -> list[Saved]:
-        """Returns the checkpoints of earlier runs, and removes those that are damaged.
+        """Returns the checkpoints that earlier runs of the sweep have left, and removes those that are damaged.
 
         Raises:
             StoreError: If a file cannot be read now.

@@ -1,5 +1,5 @@
-"""Chooses the engine that takes the steps of a new sweep's trainings: `vmapped` (PyTorch's kernels, over all trainings
-of a pack), or `blocks` (programs compiled for a few trainings at a time)."""
+"""Chooses the engine that computes the optimization steps of a new sweep: `vmapped` (PyTorch's kernels, over all
+trainings of a batch), or `blocks` (programs compiled for a few trainings at a time)."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ _TOO_SHORT = "its steps would not repay compiling"
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine that takes the steps of a sweep's trainings.
+    """The engine (implementation of the optimization steps) that a sweep uses, with the reason for the choice.
 
     Attributes:
         engine: The engine.
@@ -70,7 +70,8 @@ class EngineChoice:
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
 ) -> EngineChoice:
-    """Chooses the engine of a new sweep, by the spec, the workload and whether this machine can compile.
+    """Chooses the engine of a new sweep: compiled programs if the sweep is long enough to repay compiling and this
+    machine can compile, else PyTorch's kernels.
 
     Args:
         spec: The sweep.
@@ -97,7 +98,7 @@ def engine_for(
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Describes which engine a long sweep of trainings with the given parameters would get, and why.
+    """Describes which engine a long sweep would get if all its trainings had the given parameters, and why.
 
     Raises:
         UserError: If the workload does not accept the parameters, or if its code fails.
@@ -117,8 +118,10 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Estimates the steps of all trainings of one shape (equal static parameters), as if all shapes were equally
-    frequent. The number is an upper bound, because trainings may end early."""
+    """Returns an upper bound on the optimization steps of a sweep's trainings of one shape (equal static parameters),
+    summed over these trainings.
+
+    All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early."""
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
@@ -133,7 +136,7 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a thread prepares while Ray starts: the choice of the sweep's engine, and the first compiled programs.
+    """What a thread prepares while Ray starts: the choice of the sweep's engine, and its first compiled programs.
 
     Attributes:
         choice: The sweep's engine.
@@ -145,10 +148,11 @@ class Ahead:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
-        """Starts a thread that chooses the engine and then compiles the first pack's program. `choice.result()` raises
-        the errors of the thread.
+        """Starts a thread that chooses the engine and then compiles the program of the first trainings.
+        `choice.result()` raises the errors of the thread.
 
-        Trainers in this process compile their own programs, because PyTorch can trace in only one thread at a time.
+        If the trainer is this process, the thread compiles nothing: PyTorch can trace in only one thread at a time, and
+        the trainer compiles its own programs.
         """
         ahead = cls()
 
@@ -173,8 +177,8 @@ class Ahead:
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why the steps of a sweep's first training are not compiled: compiling is impossible, or not
-    worth the time; `None` if compiling pays."""
+    """Returns the reason why a sweep's steps are not compiled: compiling is impossible, or takes longer than it saves;
+    `None` if compiling pays. Only the sweep's first training is examined."""
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -203,7 +207,7 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
     """Returns the reason why the steps of a sweep's first training cannot be compiled; `None` if they can be compiled,
-    or if the training raises an error."""
+    or if computing a step raises an error."""
     try:
         Pack(workload, [_first_training(spec, workload)]).compiled_graph()
     except STOPS:
@@ -216,6 +220,6 @@ def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _first_training(spec: Sweep, workload: Workload[Any]) -> Training[Any]:
-    """Returns a training with the first value of every parameter in a sweep's space."""
+    """Returns a training that has, for each parameter, the first value in the sweep's space."""
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
     return Training(workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)}), 0)

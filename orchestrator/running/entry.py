@@ -1,8 +1,8 @@
-"""Works out which sweep a run trains, from the user's input and the sweep's stored record; refuses input that does not
-fit the record.
+"""Decides which sweep a run trains, by comparing the user's input with the sweep's stored record (`sweep.json`). Input
+that contradicts the record is refused.
 
-The record is checked before the run starts, and again once the run holds the lock and nothing else can change the
-record. A sweep may be divided among several drivers; each driver trains a shard, and all share the sweep's record.
+The record is checked before the run starts, and again once the run holds the sweep's lock, so that nothing else can
+change the record. A sweep may be divided among several drivers; each driver trains a shard, and all share the record.
 """
 
 import time
@@ -45,8 +45,8 @@ def going_on(
     *,
     accept_drift: bool = False,
 ) -> Entry:
-    """Returns a function for a run that continues a recorded sweep. From the stored record the function makes the sweep
-    to train: with the run's environment, and the trials and replicates that the run adds.
+    """Returns a function for a run that continues a sweep. The function gets the stored record and returns the sweep to
+    train: with the run's environment, and with the trials and replicates (trainings per trial) that the run adds.
 
     Args:
         workload: The sweep's workload.
@@ -73,8 +73,8 @@ def going_on(
 
 
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """For a run that only summarizes a finished sweep: returns the recorded sweep unchanged; raises an error if the
-    sweep is not finished."""
+    """Returns a finished sweep unchanged, for a run that only summarizes it. Raises an error if the sweep is not
+    finished."""
     if not directory.finished:
         raise UserError(
             str(directory.place),
@@ -86,7 +86,7 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """Returns the values that the workload records for the files that a spec names, such as the files' digests.
+    """Returns what the workload records about the files that a spec names, such as the files' digests.
 
     Raises:
         UserError: If a file is missing or differs from the record, or if the workload's own code fails.
@@ -98,8 +98,8 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """Checks a spec against its workload. Returns the spec in the form in which a sweep stores it, and the weights that
-    trainings start from.
+    """Checks a sweep's spec against its workload. Returns the spec in its stored form, and the weights of earlier
+    trainings that the sweep's trainings start from.
 
     Args:
         spec: The spec that the user gave.
@@ -119,7 +119,9 @@ def resolved(
 
 
 def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:
-    """Raises an error if the sweep in the directory has another spec, or other user code. Descriptions may differ."""
+    """Raises an error if the sweep in the directory has another spec than the given one, or other user code. Their
+    descriptions may differ.
+    """
     place = directory.place
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
@@ -140,8 +142,9 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Raises an error if the ledger has rows of another sweep, or of trials that the study lacks. Trials that the study
-    lacks would be trained twice."""
+    """Raises an error if the ledger has rows of another sweep, or of trials that the Optuna study lacks.
+
+    The study would draw missing trials again, so they would be trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         other_sweeps = ", ".join(others)
@@ -156,8 +159,8 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses `--retry-failed` if a rule decides how many replicates (trainings) a trial gets, because the rule has
-    already counted the failed trainings."""
+    """Refuses `--retry-failed` if a rule decides how many replicates (trainings) a trial gets, because the rule's
+    earlier decisions have counted the failed trainings."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",
@@ -169,7 +172,7 @@ def check_retry(spec: Sweep) -> None:
 
 
 def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
-    """Refuses `--warm-start` for a sweep that has begun without this option."""
+    """Refuses `--warm-start` (trials of earlier sweeps for the sampler) for a sweep that was begun without it."""
     if warm_starts and not directory.warm_start:
         raise UserError(
             "--warm-start",
@@ -180,8 +183,8 @@ def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]
 
 
 def check_divisible(spec: Sweep, shard: Shard) -> None:
-    """Refuses to divide a sweep among drivers if its trials depend on each other, or on anything that drivers would
-    have to share.
+    """Refuses to divide a sweep among several drivers if its trials depend on each other's results, or on anything else
+    that the drivers would have to share.
 
     Raises:
         UserError: If the sweep cannot be divided, with the reason.
@@ -210,7 +213,8 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
 
 
 def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """Returns the record of a divided sweep, which the first of its drivers writes; `None` if there is no record yet.
+    """Returns the record of a sweep that is divided among drivers, as its first driver has written it; `None` if there
+    is no record yet.
 
     Raises:
         UserError: If the directory holds another sweep, or the same sweep with another number of shards.
@@ -239,8 +243,8 @@ def begin_shard(
     environment: Environment,
     create: Callable[..., SweepDirectory],
 ) -> SweepDirectory:
-    """Creates the directory of a shard (the trials of one driver), and the directory of the whole sweep unless another
-    driver has created it.
+    """Creates the directory of a shard (the trials of one driver of a sweep), and the directory of the whole sweep if
+    no other driver has created it.
 
     Args:
         where: The sweep's directory.
@@ -308,5 +312,7 @@ def refuse_extension(directory: SweepDirectory) -> None:
 
 
 def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
-    """Returns the directory that a driver writes to: the shard's, or the sweep's if the sweep is not divided."""
+    """Returns the directory that a driver writes to: its shard's or, if the sweep is not divided among drivers, the
+    sweep's.
+    """
     return where if shard is None else place_of(where, "--dir").inside(shard.folder)

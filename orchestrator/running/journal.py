@@ -1,4 +1,5 @@
-"""The journal of a sweep's Optuna study: its entries, the digests ("seals") that protect its lines, and its file."""
+"""The journal (log file) of a sweep's Optuna study: its entries, its file, and the chained digests ("seals") that
+protect its lines from changes."""
 
 import json
 import os
@@ -24,7 +25,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class Operation(IntEnum):
-    """The codes of journal entries, as Optuna defines them."""
+    """Numbers by which Optuna's journal tells the kinds of its entries apart, such as "create trial"."""
 
     SET_STUDY_SYSTEM_ATTR = 3
     CREATE_TRIAL = 4
@@ -46,27 +47,28 @@ _NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "syst
 
 
 class Chain:
-    """The running digest of a journal's lines. It gives each line of this sweep a seal: the line's last key, `chain`,
-    is a digest of the previous seal and of all bytes since. Optuna ignores the key.
+    """The running digest of a journal's lines, which makes changes of the journal detectable. Each line that the sweep
+    writes ends with a seal: a digest of the previous seal and of all bytes since.
 
-    Therefore the next seal is wrong if a line is changed or removed, or if another writer replaces it. Lines of other
-    programs have no seal; the seal of the sweep's next line covers them. The methods take lines without line ends.
+    The seal is the line's last key, `chain`, which Optuna ignores. If a line is changed or removed, or another writer
+    replaces it, the next seal is wrong. Lines of other programs have no seal; the next line of the sweep covers them.
+    The methods take lines without line ends.
     """
 
     def __init__(self) -> None:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of this sweep (a JSON object) to the digest. Returns the line with its seal, which is the digest
-        of all lines so far."""
+        """Adds a line of this sweep (a JSON object) to the digest. Returns the line with its seal, the digest up to
+        this line."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
         return f'{body},"chain":"{seal}"}}'
 
     def follow(self, line: bytes) -> bool | None:
-        """Adds a line that was read from the journal to the digest. Returns whether the line's seal (digest) is right;
-        `None` if the line has no seal."""
+        """Adds a line that was read from the journal to the digest. Returns whether the digest in the line (its seal)
+        is right; `None` if the line has none."""
         match = _SEAL.search(line)
         if match is None:
             self._since.update(line + b"\n")
@@ -86,7 +88,8 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The result of checking the seals (chained digests) of all lines of a journal. Lines are numbered from 1.
+    """The result of checking the seals (chained digests) of all lines of a journal: how many lines have one, and which
+    are wrong.
 
     Attributes:
         chain: The digest after the last line.
@@ -106,7 +109,9 @@ class Seals:
 
 
 def read_seals(lines: Iterable[bytes]) -> Seals:
-    """Checks the seals (chained digests) of all lines of a journal."""
+    """Checks the chained digests ("seals") of a journal's lines, and returns which lines were changed or added by
+    others.
+    """
     chain = Chain()
     fits = [chain.follow(line) for line in lines]
     sealed = [number for number, each in enumerate(fits, start=1) if each is not None]
@@ -118,8 +123,8 @@ def read_seals(lines: Iterable[bytes]) -> Seals:
 
 
 def is_note(line: bytes) -> bool:
-    """Returns whether a line of a journal changes only attributes, so that Optuna's numbering of trials stays as it
-    is."""
+    """Returns whether a line of a journal only sets attributes, such as a user's note. Such a line does not affect how
+    Optuna numbers trials."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -128,14 +133,14 @@ def is_note(line: bytes) -> bool:
 
 
 class StudyLog(BaseJournalBackend):
-    """The journal of a sweep's Optuna study: Optuna appends entries in memory, and `save` makes all new entries durable
-    in one write.
+    """The journal of a sweep's Optuna study. Optuna appends entries in memory; `save` makes all new entries durable in
+    one write.
 
-    A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit,
-    so no checkpoint and no commit names a trial that was lost.
+    A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit to
+    the ledger, so neither ever names a trial that was lost.
 
-    Drawing a trial makes several entries. They are saved together (`asking`), and all but the last are marked as
-    continued. A draw that reached the disk only in part is recognized by the mark and dropped as a whole.
+    Drawing a trial makes several entries. They are saved together (`asking`), and each but the last is marked as
+    continued. If only some of them reached the disk, the mark shows it, and all of them are dropped.
 
     Args:
         lines: The lines of the journal so far.
@@ -153,15 +158,15 @@ class StudyLog(BaseJournalBackend):
         self._has_failed = False
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """Returns the entries from number `log_number_from` on. Earlier entries are dropped, because Optuna reads each
-        entry once."""
+        """Returns the journal's entries from number `log_number_from` on. Forgets all earlier entries, because Optuna
+        reads each entry once."""
         del self._unread[: log_number_from - self._n_read]
         self._n_read = log_number_from
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds entries to the journal in memory, in the form that they will have when they are read from a file: tuples
-        as lists, keys as strings."""
+        """Adds entries to the journal in memory, converted as JSON would convert them: tuples to lists, keys to
+        strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         if self._asked is None:
@@ -170,14 +175,14 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry to the saved journal, but not to Optuna's study in memory."""
+        """Adds an entry to the journal that is saved, but not to the entries that Optuna's study in memory reads."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """A context for drawing one trial. Its entries are saved together, or not at all if an exception leaves the
-        context."""
+        """A context for drawing one trial. The journal entries that it makes are saved together, or not at all if an
+        exception leaves the context."""
         asked: list[dict[str, Any]] = []
         self._asked = asked
         try:
@@ -189,9 +194,9 @@ class StudyLog(BaseJournalBackend):
         self._unsaved += map(_line, asked)
 
     def save(self) -> None:
-        """Makes all entries so far durable, in one write. Idempotent.
+        """Makes all journal entries so far durable, in one write. Idempotent.
 
-        Does nothing after a save that failed or was interrupted, because it is not known how much that save wrote.
+        After a save that failed or was interrupted it does nothing, because it is not known how much that save wrote.
         """
         if not self._unsaved or self._has_failed or self._append is None:
             return
@@ -202,11 +207,13 @@ class StudyLog(BaseJournalBackend):
 
 
 class TrialEntries:
-    """Writes trials, their values and their ends to a sweep's journal directly, instead of through Optuna's storage.
+    """Writes a sweep's trials, their values and their ends directly to the journal, instead of through Optuna's
+    storage.
 
-    Used for samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The
-    journal has the lines that Optuna would have written, so Optuna can open it. The journal has one study, whose id is
-    0, and a trial's id is its number. Methods that Optuna's storage has too are named as there.
+    It serves samplers that do not learn from results: no trial stays in memory, and an entry costs a tenth of Optuna's
+    time. The lines are those that Optuna would have written, so Optuna can open the journal. The journal has one study,
+    whose id is 0, and a trial's id is its number. Methods that Optuna's storage has too have the names that Optuna
+    uses.
     """
 
     def __init__(self, log: StudyLog) -> None:
@@ -250,11 +257,12 @@ class TrialEntries:
 
 
 class JournalFile:
-    """The study's journal as a file, which Optuna's `JournalFileBackend` can read even while it is being written.
+    """The journal of the Optuna study as a file. Optuna's `JournalFileBackend` can read the file even while a sweep
+    writes it.
 
-    A kill or a full disk can leave a part of a line, or of a trial's entries, at the end. `load` cuts the part off:
-    nothing that depends on the part has been written. `optuna-dashboard` may add entries too: the file lock separates
-    these from the sweep's own, and the seal of the sweep's next line covers them.
+    A kill or a full disk can leave a part of a line, or only some entries of a trial, at the end. `load` cuts this part
+    off; nothing that depends on it has been written. `optuna-dashboard` may add entries too: a file lock keeps its
+    writes and the sweep's apart, and the seal (digest) of the sweep's next line covers them.
     """
 
     def __init__(self, folder: LocalFolder, name: str) -> None:
@@ -332,12 +340,12 @@ def _now() -> str:
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """A context that holds the lock of a journal's file: a symbolic link named `study.journal.lock`, the lock that
-    `optuna-dashboard` takes too.
+    """A context that holds the lock of a journal's file, which `optuna-dashboard` takes too: a symbolic link named
+    `study.journal.lock`.
 
-    Optuna's own class takes the lock's age from the file behind the link. Therefore Optuna's class would wait forever
-    for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or was
-    killed before it made the file.
+    Optuna's own class for this lock takes the lock's age from the file that the link names. If that file does not
+    exist, Optuna's class waits forever. A killed process leaves such a link if it named the file relative to another
+    folder, or had not made the file yet.
 
     Raises:
         OSError: If the link cannot be made.

@@ -1,7 +1,8 @@
-"""The sweep loop: draws trials, packs their trainings, hands packs to trainers, commits rows, and reports values to the
-study. The loop runs in one thread, the only writer of study and ledger.
+"""The main loop of a sweep: draws trials, gives batches of trainings ("packs") to trainers, commits the results to the
+ledger, and reports the trials' values to the Optuna study.
 
-Decisions that need neither study nor ledger are in `SweepPlan`.
+The loop runs in one thread, the only writer of study and ledger. Decisions that need neither of the two are in
+`SweepPlan`.
 """
 
 import time
@@ -57,20 +58,21 @@ _ASK_SECONDS = 0.05
 
 
 class Follower(Protocol):
-    """Interface of an observer of the sweep's loop, such as the progress display or the MLflow projection."""
+    """Interface for observers that the sweep's loop calls after each commit, such as the progress display and the
+    MLflow log.
+    """
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows were added to the ledger, and after the values of the trials that these rows complete were
-        reported to the study."""
+        """Called after rows were added to the ledger, and after the study got the values of all trials that became
+        complete."""
 
     def trial_told(self, trial: int) -> None:
-        """Called when all trainings of a trial are in the ledger and the trial's value has been reported to the
-        study."""
+        """Called for each trial when its trainings are in the ledger and the Optuna study has recorded its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The trials and trainings that earlier runs of the sweep have left.
+    """What earlier runs of a sweep have left: numbers of trials and of trainings.
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.
@@ -85,7 +87,9 @@ class Found:
     n_from_checkpoint: int
 
     def in_words(self) -> str:
-        """Describes in one line what earlier runs have left; empty if they have left nothing."""
+        """Describes in one line how many trainings earlier runs have finished and how many are left to train; empty if
+        there were no earlier runs.
+        """
         if not (self.n_kept or self.n_told or self.n_queued):
             return ""
         of_them = f", {self.n_from_checkpoint} of them from a checkpoint" if self.n_from_checkpoint else ""
@@ -95,13 +99,14 @@ class Found:
 
 @dataclass
 class _UnderWay:
-    """A pack in training: the type of its trainer's accelerator, and the trainer's last report on the pack."""
+    """A pack (trainings in one batched program) that a trainer has: the type of accelerator, and the trainer's last
+    report."""
 
     accelerator: str
     reached: Progress | Probed | None = None
 
     def shown(self, order: PackOrder) -> PackUnderWay:
-        """Returns the pack in the form that `attnsweep status` shows."""
+        """Returns the progress of a pack in the form that `attnsweep status` shows."""
         return PackUnderWay(
             pack=order.pack,
             n_trainings=len(order.tasks),
@@ -113,7 +118,8 @@ class _UnderWay:
 
 
 class SweepLoop:
-    """The main loop of a sweep: draws trials, gives packs to trainers, and commits rows, until the sweep's end.
+    """The main loop of a sweep: until the sweep's end it draws trials, gives packs (trainings in one batched program)
+    to trainers, and commits the results.
 
     Args:
         directory: The sweep.
@@ -155,11 +161,13 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The record in the sweep's directory, including all environments that have trained so far."""
+        """The sweep's directory and record. The record includes all environments (machines and versions) that have
+        trained so far.
+        """
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
-        """Continues from where an earlier run stopped, or begins if there was none.
+        """Continues where an earlier run of the sweep stopped; begins the sweep if there was no earlier run.
 
         Args:
             rows: All rows of the ledger's `trainings`.
@@ -173,7 +181,8 @@ class SweepLoop:
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent or `should_stop` returns `True`. Then trainers hand unfinished packs back.
+        """Trains until the sweep's budget is spent or `should_stop` returns `True`. When it is stopped, trainers hand
+        back unfinished packs, whose states are stored.
 
         Args:
             should_stop: Called about twice a second.
@@ -200,7 +209,9 @@ class SweepLoop:
         return self._study.n_asked
 
     def under_way(self) -> list[PackUnderWay]:
-        """Returns the packs in training, as `attnsweep status` shows them."""
+        """Returns the progress of the packs (trainings in one batched program) in training, as `attnsweep status` shows
+        it.
+        """
         return [self._under_way[order.pack].shown(order) for order in self._pool.running]
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
@@ -231,19 +242,21 @@ class SweepLoop:
 
     @property
     def _n_to_ask(self) -> int:
-        """The number of trials that may still be drawn."""
+        """The number of trials that the sweep's budget still allows to draw."""
         return self._study.n_left if self._may_ask else 0
 
     @property
     def _fair_share(self) -> int:
-        """The number of trainings per trainer that are queued, in training, or still to be drawn. Each trial that is
-        still to be drawn counts with its first replicates (trainings)."""
+        """The number of remaining trainings per trainer: those that are queued or in training, and those of trials that
+        will still be drawn.
+
+        A trial that will still be drawn counts with the number of trainings that it has at first."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs to idle trainers, and draws trials for them as needed. Returns whether the time for drawing ran
-        out."""
+        """Gives packs of trainings to idle trainers, and draws new trials for them as needed. Returns whether it
+        stopped early because the time limit for drawing had passed."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.idle[0].accelerator
@@ -268,14 +281,15 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack: if possible, one on which the pack's training began."""
+        """Returns the type of machine that should train a pack: the type that has trained the pack so far if such a
+        trainer is idle, else that of the first idle trainer."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
-        """Returns the id of the environment on a type of machine. The environment is recorded before any row refers to
-        it."""
+        """Returns the id of the environment (machine and versions) on a type of machine. A new environment is added to
+        the sweep's record first."""
         if machine not in self._environments:
             latest = self._directory.environments.get(self._directory.environment or "")
             on_machine = latest and latest.on(machine)
@@ -288,7 +302,8 @@ class SweepLoop:
         return self._environments[machine]
 
     def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Draws trials until `is_enough()` or no trial is left. Returns `False` if the time ran out first."""
+        """Draws trials until `is_enough()` returns `True` or no trial is left to draw. Returns `False` if the time
+        limit passed first."""
         while self._n_to_ask and not is_enough():
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
@@ -296,11 +311,11 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Draws trials in advance, until as many trainings wait as are being trained, so that trainers whose packs end
-        together need not wait. While trainers start, draws trials for a first pack.
+        """Draws trials in advance, until as many trainings wait as are being trained, so that trainers that finish
+        together need not wait. Returns whether it stopped early because the time limit had passed.
 
-        Draws no trial if trials depend on earlier results, or if the sweep's budget is a time. Returns whether time ran
-        out.
+        While trainers start, it draws trials for a first pack. It draws none if trials depend on earlier results, or if
+        the sweep's budget is a time.
         """
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
@@ -362,8 +377,8 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Commits the rows of packs that have ended, unless the commit should wait for further packs. Returns whether
-        any pack was committed."""
+        """Writes the results of packs that have ended to the ledger, unless it is better to wait for further packs.
+        Returns whether anything was written."""
         is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,
@@ -383,7 +398,8 @@ class SweepLoop:
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
-        """Writes the rows of packs to the ledger as one fragment, then reports the trials that these rows complete."""
+        """Writes the results of packs to the ledger in one commit, then reports to the study the values of trials that
+        became complete."""
         self._writer.confirm()
         # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
         self._study.save()

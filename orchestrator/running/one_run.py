@@ -1,4 +1,5 @@
-"""One run of a sweep that has a directory: opens its ledger and study for writing, trains, and summarizes."""
+"""One run of a sweep that has a directory: opens the sweep's ledger and Optuna study for writing, trains, and
+summarizes."""
 
 import time
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ takes milliseconds."""
 
 @dataclass(frozen=True)
 class _OpenSweep:
-    """A sweep whose ledger and study are open for writing by this process alone.
+    """A sweep that this process alone may write to: its ledger and its Optuna study are open for writing.
 
     Attributes:
         recorded: The sweep as recorded.
@@ -91,7 +92,7 @@ class OneRun:
 
     @property
     def _seconds_to_end(self) -> float | None:
-        """The seconds that ending the run may take; `None` (no limit) if nobody stopped the run."""
+        """The seconds within which the run must have ended; `None` (no limit) if nobody has stopped it."""
         return None if self._finished and not self._stop.requested else self._stop.seconds_left
 
     def run(self, directory: SweepDirectory, workload: Workload[Any], start_pool: StartPool, enter: Entry) -> Summary:
@@ -209,7 +210,7 @@ class OneRun:
         return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
 
     def _end(self, sweep: _OpenSweep, beacon: Beacon) -> None:
-        """Makes the study durable and records the end of the run, unless another process has taken over the sweep."""
+        """Saves the Optuna study and records the end of the run, unless another process has taken over the sweep."""
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self._finished, seconds=self._seconds)

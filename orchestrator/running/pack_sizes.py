@@ -1,7 +1,8 @@
-"""Stores how many trainings of each shape (equal static parameters) make the fastest pack on each type of accelerator.
+"""Finds and stores the fastest pack size (number of trainings in one batched program), for each shape (equal static
+parameters) and type of accelerator.
 
-A sweep begins with the sizes that this user's last sweep of the same workload found on a machine of the same type. In
-rows, only the columns about the pack depend on the sizes.
+A sweep begins with the sizes that this user's last sweep of the same workload found on a machine of the same type. The
+sizes affect only those columns of the results that describe the pack.
 """
 
 import hashlib
@@ -33,8 +34,8 @@ _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Measured(Record):
-    """The measurements of one `PackSizer` that are stored (its `rates` and `limit`): for one shape (equal static
-    parameters) on one type of accelerator."""
+    """The stored measurements of pack sizes for one shape (equal static parameters) on one type of accelerator: the
+    speed at each size, and the largest possible size."""
 
     rates: Mapping[_Size, _Rate]
     limit: _Size
@@ -45,7 +46,7 @@ _Sizes: TypeAlias = Mapping[str, Mapping[str, _Measured]]
 
 
 class _Kept(Record):
-    """The content of `pack_sizes.json`."""
+    """The content of `pack_sizes.json`: measured speeds of packs by size."""
 
     sizes: _Sizes
 
@@ -54,8 +55,8 @@ _KEPT = RecordFile("pack_sizes.json", _Kept, "remove it: no result depends on it
 
 
 def sizes_of_user(workload: str, engine: Engine) -> Path | None:
-    """Returns the folder of the pack sizes that this user's sweeps of a workload have found with the same engine and
-    processor; `None` if the user has no home folder."""
+    """Returns the folder with the pack sizes (trainings per batched program) that this user's earlier sweeps found for
+    a workload, with the same engine and processor; `None` if the user has no home folder."""
     processor = ""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -67,9 +68,10 @@ def sizes_of_user(workload: str, engine: Engine) -> Path | None:
 
 
 class PackSizes:
-    """Searches for a sweep's fastest pack sizes (trainings per pack): one `PackSizer` for each shape (equal static
-    parameters) and type of accelerator. A search starts from the sweep's earlier measurements or, without any, from
-    those of the user's other sweeps.
+    """Searches for a sweep's fastest pack sizes (trainings per batched program), with one `PackSizer` for each shape
+    (equal static parameters) and type of accelerator.
+
+    A search starts from the sweep's earlier measurements or, without any, from those of the user's other sweeps.
 
     Args:
         fixed: The size of all packs; `None` searches for one and stores it.
@@ -87,8 +89,8 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the `PackSizes` of a sweep. If the sweep's sampler learns from results (`learns`), sizes that other
-        sweeps have found are not used."""
+        """Makes the `PackSizes` of a sweep. Starts from sizes that other sweeps found, unless the sweep's sampler
+        learns from results (`learns`)."""
         spec = directory.spec
         # If the sampler learns from results, pack sizes (numbers of trainings per batched program) of other sweeps are
         # not used, because draws must not depend on other sweeps. With a pruner they are not used either, because
@@ -99,7 +101,9 @@ class PackSizes:
         return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        """Returns the `PackSizer` for packs of one shape (equal static parameters) on one type of accelerator."""
+        """Returns the search for the fastest pack size of one shape (equal static parameters) on one type of
+        accelerator.
+        """
         sizer = self._sizers.get((accelerator, shape))
         if sizer is None:
             earlier = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
@@ -109,11 +113,13 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Counts training steps of this run, summed over the trainings of a pack."""
+        """Adds to the number of training steps of this run, summed over trainings."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
-        """Writes this run's measurements, if they include a new size. A failure to write is ignored."""
+        """Writes this run's measurements to the sweep directory, if a new pack size was measured. A failure to write is
+        ignored.
+        """
         if self._fixed:
             return
         sizes = self._with_measured(self._kept)
@@ -122,9 +128,9 @@ class PackSizes:
             _KEPT.write_passing(self._place, _Kept(sizes=sizes))
 
     def save_for_user(self) -> None:
-        """Stores this run's measurements for the user's later sweeps, if the run has trained long enough.
+        """Stores the measured pack sizes for the user's later sweeps, if this run has trained long enough.
 
-        Limits are left out, because a later sweep may find more free memory.
+        The largest sizes that fit into memory are left out, because a later sweep may find more free memory.
         """
         if self._fixed or self._of_user is None or self._n_lane_steps < _FEWEST_LANE_STEPS:
             return
@@ -154,7 +160,8 @@ def _read(place: Place) -> _Sizes:
 
 
 def _without_speeds(kept: _Sizes) -> object:
-    """Returns the measured pack sizes and limits without the measured speeds, which change with every pack."""
+    """Returns which pack sizes were measured, and the largest possible sizes, without the speeds, which change with
+    every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

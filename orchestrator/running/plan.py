@@ -1,4 +1,7 @@
-"""Decides which trainings make the next pack, how many, and what happens to a pack that comes back from a trainer.
+"""Decides which trainings make the next pack (one batched program), how many, and what happens to a pack that comes
+back from a trainer.
+
+Plain state in, actions out: no disk, no clock, and no library except what describes a training.
 
 Plain state in, actions out: no disk, no clock, and no library but what a training needs.
 """
@@ -36,8 +39,8 @@ _COMMIT_TRAININGS = 2048
 
 
 class PackSizer:
-    """Finds by measurement the pack size at which trainings of one shape (equal static parameters) run fastest. The
-    size is doubled as long as this raises the steps per second.
+    """Finds by measurement the pack size (trainings in one batched program) at which trainings of one shape (equal
+    static parameters) run fastest. The size is doubled as long as this raises the training steps per second.
 
     On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs
     predicts the largest pack that fits; a size that did not fit is halved.
@@ -74,7 +77,7 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether any speed, or any limit of the pack size, was measured."""
+        """Whether any pack's speed was measured, or any limit of the pack size was found."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
@@ -92,8 +95,7 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a trained pack if the pack has the size that is to be measured now; ignores it
-        otherwise.
+        """Records the speed of a trained pack, if the pack has the size that the search wants to measure now.
 
         Args:
             n_lanes: The pack's number of lanes.
@@ -112,11 +114,12 @@ class PackSizer:
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
-        """Records that a pack of this size did not fit into memory. All later packs are smaller."""
+        """Records that a pack of this size did not fit into memory, so that all later packs are smaller."""
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
-        """Limits the size of later packs by the peak memory of the packs so far and the memory that is free."""
+        """Limits the size of later packs to what fits into the free memory, predicted from the peak memory of the packs
+        so far."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
         # If packs of only one width were measured, all of their memory is assumed to be proportional to the number of
@@ -147,7 +150,7 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 def is_commit_due(
     ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
 ) -> bool:
-    """Returns whether the packs that have ended should be committed now.
+    """Returns whether the results of the packs that have ended should be written to the ledger now.
 
     Args:
         ended: The packs, at least one.
@@ -163,7 +166,7 @@ def is_commit_due(
 
 class Backlog:
     """Trainings that wait for a trainer, grouped by shape (static parameters), because only trainings of equal shape
-    can share a pack.
+    can share a batched program (pack).
 
     Args:
         keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
@@ -214,8 +217,8 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns the largest number of trainings, up to `n_lanes`, that leaves no trial divided between this pack and
-        a later one."""
+        """Returns how many trainings, at most `n_lanes`, the next pack should take so that it ends with the last
+        training of a trial."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
@@ -226,7 +229,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Fail:
-    """An action for the loop: record the pack's only training as failed."""
+    """An action for the loop: record the only training of a pack as failed."""
 
     order: PackOrder
     error: str
@@ -236,7 +239,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """An action for the loop: remove the checkpoint of a pack that will not be continued from it."""
+    """An action for the loop: remove the checkpoint of a pack, because the pack will not be continued from it."""
 
     pack: str
 
@@ -260,8 +263,8 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 
 
 class SweepPlan:
-    """Decides which pack is trained next, and whether a pack that comes back is continued, split, or recorded as
-    failed.
+    """Decides which pack (trainings in one batched program) is trained next, and whether a pack that comes back from a
+    trainer is continued, split, or recorded as failed.
 
     Args:
         backlog: The trainings that wait.
@@ -286,10 +289,11 @@ class SweepPlan:
         return bool(self._again or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues the packs that an earlier run has checkpointed, and removes their trainings from the backlog.
+        """Queues the unfinished packs of an earlier run, to be continued from their checkpoints, and removes their
+        trainings from the backlog.
 
-        A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
-        are not in the backlog.
+        A checkpoint is dropped if another environment made it, since a ledger row names one environment, or if its
+        trainings are not in the backlog.
 
         Args:
             checkpoints: The checkpoints of these packs.
@@ -308,12 +312,12 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Returns the number of trainings per trainer that are queued, in training, or still to be drawn
+        """Returns the number of remaining trainings per trainer: queued, in training, or still to be drawn
         (`n_to_come`)."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:
-        """Removes and returns the pack that has waited longest to be continued; `None` if none waits."""
+        """Removes and returns the pack that has waited longest to be continued; `None` if no such pack waits."""
         return self._again.pop(0) if self._again else None
 
     def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
@@ -324,8 +328,8 @@ class SweepPlan:
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Records that a pack's progress is stored durably. This resets two counts of lost trainers, the pack's and the
-        run's."""
+        """Records that a pack's progress is stored durably. Resets the counts of trainers that died in a row: with this
+        pack, and in the whole run."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 
@@ -338,8 +342,8 @@ class SweepPlan:
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """Handles an exception of a pack: splits the pack until the faulty training is alone, which is then recorded
-        as failed."""
+        """Handles a pack that raised an exception: splits the pack in halves until the faulty training is alone, which
+        is then recorded as failed."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]
@@ -349,7 +353,9 @@ class SweepPlan:
         return [*shrink, *failed]
 
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
-        """Handles a pack whose trainer has died. The cause may be the machine or the pack itself."""
+        """Handles a pack whose trainer has died: continues, splits or fails the pack. The cause may be the machine or
+        the pack.
+        """
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
         if (n := self._n_losses_in_a_row) > MAX_LOSSES_IN_A_ROW + 4 * n_trainers:
@@ -363,7 +369,7 @@ class SweepPlan:
         return []
 
     def _split(self, order: PackOrder) -> Forget:
-        """Queues the two halves of a pack as new packs, which begin before the first step."""
+        """Queues the two halves of a pack as new packs, which start from step 0."""
         self._losses.pop(order.pack, None)
         half = len(order.tasks) // 2
         self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))
