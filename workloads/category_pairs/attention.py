@@ -25,8 +25,8 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output, (n_outputs, n_texts, n_positions - 1), where logits depend on positions only, and
-    values and residual on categories only.
+    """Returns the output of an attention head whose logits depend on token positions only, and whose values and skip
+    connection depend on categories only: (n_outputs, n_texts, n_positions - 1).
 
     The first position is left out. The outputs are the first axis because they are few: a sum over them then adds long
     vectors of tokens.
@@ -42,9 +42,11 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output, (n_texts, n_positions, n_outputs), where logits depend on categories only, values
-    and residual on positions only. Tokens of one category in a text have the same attention weights, which are computed
-    once."""
+    """Returns the output of an attention head whose logits depend on token categories only, and whose values and skip
+    connection depend on positions only: (n_texts, n_positions, n_outputs).
+
+    Tokens of one category in a text have the same attention weights, which are computed once.
+    """
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
     return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
@@ -53,8 +55,8 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output, (n_texts, n_positions, n_outputs), where logits, values and residual depend on both
-    category and position of a token.
+    """Returns the output of an attention head whose logits, values and skip connection depend on both category and
+    position of a token: (n_texts, n_positions, n_outputs).
     """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
@@ -81,8 +83,8 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Multiplies the values of all tokens by the attention weights, and sums over tokens, as one matrix product:
-    (n_texts, n_categories, n_outputs).
+    """Returns the attention output (n_texts, n_categories, n_outputs): for each text and current category, the sum over
+    tokens of attention weight times value, computed as one matrix product.
     """
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)

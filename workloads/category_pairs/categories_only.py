@@ -13,8 +13,12 @@ from torch import Tensor, nn
 
 
 class CategoriesOnly(nn.Module):
-    """System C: predicts the target Y_i = q*(X_{i-1}, X_i), for i = 2..M, as sum_j v_ij q(X_j, X_i). X_i is the
-    category at position i.
+    """System C of Shin & Matzinger: an attention model that predicts a random function of the previous and the current
+    category. Attention depends on categories only, and the values on positions only.
+
+    The target is Y_i = q*(X_{i-1}, X_i) for positions i = 2..M, where X_i is the category at position i and q* the
+    random table. The prediction is the sum over all positions j of v_ij q(X_j, X_i), with the values v and the logits
+    q.
 
     Attributes:
         q_NN: Attention logits from category r (row) to category t (column); merged form only.
@@ -42,14 +46,16 @@ class CategoriesOnly(nn.Module):
         return self.v_KM.shape[1]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_categories, n_categories) from the category that is read (row) to the current
-        category (column).
+        """Returns the attention logits (n_categories, n_categories) of a query of one category (column) for a key of
+        another (row).
         """
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
-        """Returns the exact loss E sum_i (Y_i - Yhat_i)^2 of the answers Yhat under uniform categories; attention has
-        no softmax.
+        """Returns the expected squared error over all texts with uniform categories, summed over predicted positions,
+        by an exact formula. The formula holds for attention without softmax.
+
+        With target Y_i and prediction Yhat_i the loss is E sum_i (Y_i - Yhat_i)^2.
 
         The formula and its letters are those of docs/theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
         """
@@ -68,8 +74,8 @@ class CategoriesOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the squared error of the answers, summed over predicted positions and averaged over texts (n_texts,
-        n_positions).
+        """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
+        and averaged over texts.
         """
         # Texts are the last axis, so that one matrix product per training replaces one matrix product per text.
         q_NN = self.logits()
@@ -84,8 +90,8 @@ class CategoriesOnly(nn.Module):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns `target_match`, the correlation of the logits q with the target table q*, both with centred columns,
-        and the norms of q and of the values v.
+        """Returns three measures of the weights: `target_match`, the correlation of the attention logits with the
+        target table after column means are subtracted; and the norms of the logits and of the values.
         """
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)
@@ -98,8 +104,8 @@ class CategoriesOnly(nn.Module):
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of two simple predictors, the output 0 and the mean given the
-        current category, and the loss below which a training is `solved`.
+        """Returns the losses per predicted position of two simple predictors (the output 0, and the mean target given
+        the current category) and the loss below which a training is `solved`.
 
         `solved` is 1% of the loss of the best constant. The losses are averaged over the given texts, or are exact
         expectations over all texts. The predictors are exact conditional expectations either way.
@@ -112,7 +118,9 @@ class CategoriesOnly(nn.Module):
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the means of a table's columns (over the distribution of categories), and the table minus these means."""
+    """Returns the mean of each column of a table, over the distribution of categories, and the table with these means
+    subtracted.
+    """
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N
 
@@ -122,8 +130,8 @@ SOURCE = "docs/theory.md, system C"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One problem of system C: the parameters q and v, the target q*, and the probabilities (n_categories,) of the
-    categories.
+    """One problem of system C (attention by categories): the logits q, the values v, the target table q* and the
+    probabilities (n_categories,) of the categories.
     """
 
     q_NN: Tensor
@@ -134,7 +142,9 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """The quantities of system C from which docs/theory.md builds the gradients, named by the same letters."""
+    """Intermediate quantities of system C (attention by categories) from which its gradients are computed. They have
+    the same letters as in docs/theory.md.
+    """
 
     p_K: Tensor
     d_K: Tensor
@@ -150,9 +160,7 @@ class Moments:
 
 
 def moments(task: Task) -> Moments:
-    """Returns the quantities from which the gradients of system C are built, for the category probabilities of the
-    task.
-    """
+    """Computes the intermediate quantities from which the gradients of system C (attention by categories) are built."""
     law, v_KM = task.law_N, task.v_KM
     pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)
@@ -175,8 +183,11 @@ def moments(task: Task) -> Moments:
 
 
 def half_by_values(task: Task) -> Tensor:
-    """Returns half of the gradient with respect to the values v, (n_predicted, n_positions), in the letters of
-    docs/theory.md, system C: dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii = -2E[e_i D].
+    """Returns half of the gradient of system C's loss with respect to the values, (n_predicted, n_positions), by
+    formula.
+
+    In the letters of docs/theory.md, system C: dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii =
+    -2E[e_i D].
     """
     terms = moments(task)
     n_predicted, M = task.v_KM.shape
@@ -188,7 +199,8 @@ def half_by_values(task: Task) -> Tensor:
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """Returns half of the gradient with respect to the logits q, (n_categories, n_categories).
+    """Returns half of the gradient of system C's loss with respect to the attention logits, (n_categories,
+    n_categories), by formula.
 
     In the letters of docs/theory.md, system C: dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum
     e_i(t)(sg_i pi_r + d_i [r=t])

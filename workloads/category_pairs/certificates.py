@@ -39,8 +39,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 def certify(
     module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_]
 ) -> list[Certificate | None]:
-    """Tests the outcome labels of stuck trainings. Returns a certificate for each, or `None` for a label without a
-    test.
+    """Tests whether stuck trainings deserve the labels of their outcomes. Returns the result of the test (certificate)
+    of each training, or `None` for a label without a test.
 
     Args:
         module: The module of ONE training.
@@ -62,7 +62,7 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Splits a training's state: returns the losses as a function of the parameters, with the buffers fixed, and the
+    """Splits the state of one training into a loss function of the parameters, in which the buffers are fixed, and the
     parameters.
     """
     parameters, buffers = parted(module, state)
@@ -95,8 +95,8 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    """Certifies that trainings can escape: by negative curvature, or else by kicks (noise added to the weights) that
-    free them.
+    """Tests whether trainings can leave the point where they are stuck: along a direction of negative curvature, or
+    else after noise is added to their weights.
     """
     certificates = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
     undecided = torch.tensor(
@@ -114,8 +114,8 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
 
 
 def _twice_differentiable(loss: Loss) -> Loss:
-    """Returns a form of the loss that can be differentiated twice: a full model's error is computed in one piece, not
-    in parts.
+    """Returns a version of the loss that can be differentiated twice. For a full model it computes the error on all
+    texts at once, because the error computed in parts can be differentiated only once.
     """
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:

@@ -38,7 +38,7 @@ further tensors, (n_texts, ...)."""
 
 
 def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
-    """Returns the mean of `loss` over texts, evaluated on `n_texts` texts at a time to save memory.
+    """Returns the mean of a loss over all texts, evaluated on `n_texts` texts at a time to save memory.
 
     The mean loss is differentiable once, with respect to `trained`. The further tensors have no gradients.
 
@@ -104,8 +104,8 @@ def _share(part_BM: Tensor, text_BM: Tensor) -> float:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the weights that the penalty of a flavour (a variant of the combined model) pulls to zero; no
-    weights for `unconstrained`.
+    """Returns masks of the weights that a flavour's penalty pulls to zero. A flavour is a variant of the combined model
+    whose penalty favours one of the three solutions; `unconstrained` has no penalty.
 
     The paper names the flavours and does not print their losses; these are ours:
 
@@ -151,8 +151,10 @@ the CPU's cache. A device that is not listed takes all texts at once."""
 
 
 class FullModel(nn.Module):
-    """Predicts the target Y_i = q*(X_{i-1}, X_i) for the categories X at positions i = 2..M, with an attention head and
-    a feed-forward part.
+    """Predicts a random function of the previous and the current category at positions 2 to M, with an attention head,
+    LayerNorm and a feed-forward part.
+
+    The target is Y_i = q*(X_{i-1}, X_i), where X_i is the category at position i and q* the random table.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
     Here X are the one-hot tokens of a text, and LN is LayerNorm. k and q are separate parameters, as published,
@@ -227,24 +229,26 @@ class FullModel(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The factor of the attention logits. If it is learned, it is exp(log_scale) / sqrt(d), with d the number of
-        rows that logits see.
+        """The factor of the attention logits.
+
+        If it is learned, it is exp(log_scale) / sqrt(d), where d is the number of token features that the logits depend
+        on.
         """
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """Returns the product k^t q of keys and queries, (n_rows, n_rows)."""
+        """Returns the product k^t q of key and query matrix, (n_rows, n_rows), where rows are token features."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the attention logits, scale times k^t q, (n_rows, n_rows), with which a token (column) attends to
-        another (row).
+        """Returns the attention logits (n_rows, n_rows) of a query feature (column) for a key feature (row): the scale
+        times k^t q.
         """
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Returns the trained matrices of the attention head by name: k, q and v, or k^t q and v if the product is
-        trained.
+        """Returns the trained matrices of the attention head by name: k, q and v, or k^t q and v if the product k^t q
+        is one parameter.
         """
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
@@ -273,8 +277,8 @@ class FullModel(nn.Module):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """Returns the matrix of the skip connection, (n_value_rows, n_value_rows), minus its column means; zeros
-        without a skip connection.
+        """Returns the matrix of the skip connection with its column means subtracted, (n_value_rows, n_value_rows);
+        zeros if the model has no skip connection.
         """
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
@@ -290,12 +294,15 @@ class FullModel(nn.Module):
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean squared error of the answers. It is computed for a few texts at a time, and can be
-        differentiated only once."""
+        """Returns the mean squared error of the answers over texts and predicted positions. It is computed a few texts
+        at a time, and can be differentiated only once.
+        """
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean squared error, and the answers (n_texts, n_positions - 1) without gradients."""
+        """Returns the mean squared error over texts and predicted positions, and the answers (n_texts, n_positions - 1)
+        detached from the graph.
+        """
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 
@@ -310,7 +317,9 @@ class FullModel(nn.Module):
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
-        """Returns the penalty that the combined model's flavour adds to the loss; 0 for all other variants."""
+        """Returns the penalty that pulls the combined model towards one of the three solutions (its flavour); 0 for all
+        other variants.
+        """
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
@@ -322,8 +331,8 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """Applies LayerNorm and the feed-forward part to the last axis of the attention output, which is given with its
-        mean subtracted.
+        """Applies LayerNorm and the feed-forward part to the last axis of the attention output. The mean of the
+        attention output over this axis must be subtracted already.
         """
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
@@ -331,8 +340,8 @@ class FullModel(nn.Module):
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Computes `_feed_forward` for a tensor that has the features along its first axis, (n_value_rows,
-        n_tokens).
+        """Does the same as `_feed_forward`, but for a tensor (n_value_rows, n_tokens), whose first axis holds the
+        features.
         """
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
@@ -340,8 +349,8 @@ class FullModel(nn.Module):
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of the first layer, with LayerNorm's gain and bias multiplied in. LayerNorm's
-        division is done later.
+        """Returns weight and bias of the first linear layer after LayerNorm's gain and bias are merged into them. They
+        are applied before the division by LayerNorm's standard deviation.
         """
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 

@@ -47,8 +47,8 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 def solution_scores(
     variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
-    """Scores how much trained full models of one variant resemble each of the three solutions, and labels the solution
-    that each implements.
+    """Scores how closely the attention matrices of trained full models match each of the paper's three solutions, and
+    labels each model with the solution that it implements.
 
     Returns:
         The scores (n_trainings,) by name, which are NaN if a block is zero or constant, or the variant does not have
@@ -95,8 +95,8 @@ def solution_scores(
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """Returns a matrix of logits or values with rows and columns for all categories and positions, (n_trainings, N + M,
-    N + M): zeros where the variant has none.
+    """Returns a matrix of logits or values extended to all categories and positions, (n_trainings, N + M, N + M) for N
+    categories and M positions. Rows and columns that the variant lacks are zeros.
     """
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
@@ -117,16 +117,16 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation of matrices with a pattern over the entries selected by `where`,
-    (n_trainings,).
+    """Returns for each training the absolute correlation between a matrix and a pattern over the entries that the mask
+    `where` selects, (n_trainings,).
     """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
 
 
 def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation of each row with the same row of the pattern, averaged over rows,
-    (n_trainings,).
+    """Returns for each training the absolute correlation between rows of a matrix and the same rows of a pattern,
+    averaged over rows, (n_trainings,).
     """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix, pattern.expand_as(matrix), weight).abs().mean(1)
@@ -150,8 +150,8 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single head of full models, (n_trainings, 1, 1). The head's role is the solution that it implements,
-    one of `LABELS`.
+    """Scores the single attention head of full models, (n_trainings, 1, 1). The head's role is the one of the paper's
+    three solutions that it implements, or another of `LABELS`.
 
     `parameters` may be those of any of the trainings; `state` holds parameters and buffers, (n_trainings, ...) by name.
     """

@@ -1,4 +1,6 @@
-"""Equations that the gradients of systems P and C and of the full models fulfil exactly."""
+"""Equations that the exact gradients of systems P and C (attention alone) and of the full models satisfy at all
+weights: a check of computed gradients.
+"""
 
 from collections.abc import Iterator
 from typing import cast

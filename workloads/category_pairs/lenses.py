@@ -35,7 +35,9 @@ replaces it by the names of the trained matrices: k and q, or the product."""
 
 
 def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
-    """Returns the words (matrix products whose sum is the gradient) of system P's exact loss, in float64."""
+    """Splits the gradients of the exact loss of system P (attention by positions) into matrix products ("words") that
+    add up to them, in float64.
+    """
     v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
     q_MK = logits_MK.softmax(0) if softmax else logits_MK
     N, M = system.n_categories, system.n_positions
@@ -70,8 +72,10 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
 
 
 def words_of_categories(system: CategoriesOnly) -> GradientWords:
-    """Returns the words (matrix products whose sum is the gradient) of system C's exact loss, without softmax, in
-    float64. Each word concerns what the current category alone predicts of the target (part P), or the rest.
+    """Splits the gradients of the exact loss of system C (attention by categories, without softmax) into matrix
+    products ("words") that add up to them, in float64.
+
+    Each word concerns either the mean target given the current category (part P), or the rest of the target.
     """
     v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
     target_NN = system.target_NN.double()
@@ -115,7 +119,9 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """Turns a term of the gradient with respect to attention weights, written A, into one with respect to logits."""
+    """Converts a gradient term with respect to attention weights (written A) into one with respect to the logits before
+    the softmax.
+    """
     text = re.sub(r"\bq\b", "A", term.text)
     if term.weight != _LOGITS:
         return replace(term, text=text)
@@ -146,8 +152,11 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """Turns terms of the gradient with respect to k^t q into terms with respect to the trained weights, times `factor`.
-    By the chain rule, a term S becomes q S' for k, and k S for q."""
+    """Converts gradient terms with respect to the product k^t q into terms with respect to the trained weights (k and
+    q, or their product), and multiplies them by `factor`.
+
+    By the chain rule, a term S becomes q S' for k, and k S for q.
+    """
     q = next(name for name in weights if name.startswith("q_"))
     k = next((name for name in weights if name.startswith("k_")), None)
     for term in terms:
@@ -195,7 +204,9 @@ def _closed_form_words(parameters: CategoryPairsParameters, module: nn.Module) -
 
 
 def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the training loss. For a full model it is computed on all texts at once, not part by part."""
+    """Returns the training loss, computed on all texts at once even for a full model, whose loss is otherwise computed
+    on a few texts at a time.
+    """
     if isinstance(module, FullModel):
         loss: Tensor = module(_texts(module, batch))[0] + module.leaning_loss()
         return loss
@@ -203,8 +214,9 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the categories of the current and the previous token, in the shape of the predictions: (n_texts,
-    n_predicted) for full models and (n_predicted, n_texts) for systems P and C."""
+    """Returns the categories of the current and of the previous token of each prediction: (n_texts, n_predicted) for
+    full models, (n_predicted, n_texts) for systems P and C.
+    """
     text_BM = _texts(module, batch)
     current, previous = text_BM[:, 1:], text_BM[:, :-1]
     if not isinstance(module, FullModel):

@@ -1,5 +1,5 @@
-"""How the outcomes of category-pairs trainings are decided: losses of simple predictors to compare with, measures, and
-tables of verdicts.
+"""How the outcomes of category-pairs trainings are decided: the losses of simple predictors to compare with, the
+metrics, and the tables of conditions that give a training its outcome.
 
 Systems P and C cannot overfit, as they see no text twice. docs/outcomes.md states the rules. Axes: N category, B text,
 K predicted position, L lane, P probe.
@@ -29,8 +29,8 @@ _SOLVED_SHARE = 1e-2
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns the answers of simple predictors, each as a table (n_categories, n_categories): previous category (row),
-    current category (column).
+    """Returns the answers of simple predictors (such as the mean target, or the mean given the current category), each
+    as a table (n_categories, n_categories): previous category (row), current category (column).
 
     With row means r, column means c and grand mean g of q*, for uniform categories, predictors and their losses are
 
@@ -161,8 +161,10 @@ variance, and its train error below 0.7 of it."""
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes attention is dead: replacing its output by 0 does not change the answers, (n_trainings,
-    n_probes) bool. Under softmax, small k and q are no sign of dead attention: they make attention uniform, not absent.
+    """Returns at which probes attention is dead, (n_trainings, n_probes) bool. Attention is dead if the answers stay
+    the same when its output is replaced by 0.
+
+    Under softmax, small k and q are no sign of dead attention: they make attention uniform, not absent.
     """
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
@@ -171,9 +173,10 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |gradient| |weights| / loss at all probes, (n_trainings, n_probes), on the fixed
-    training sample if there is one. On held-out texts, the gradient's sampling noise would hide a zero of the training
-    loss's gradient.
+    """Returns the relative gradient |gradient| |weights| / loss at all probes, (n_trainings, n_probes). It is measured
+    on the fixed training sample if there is one.
+
+    On held-out texts, the gradient's sampling noise would hide a zero of the training loss's gradient.
     """
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)

@@ -10,8 +10,11 @@ from torch import Tensor, nn
 
 
 class PositionsOnly(nn.Module):
-    """System P: predicts the previous category X_{i-1}, for i = 2..M, as v sum_j q_ji X_j: a value matrix times the
-    attended categories.
+    """System P of Shin & Matzinger: an attention model that predicts the previous category in a text. Attention depends
+    on positions only, and the values on categories only.
+
+    The target at positions i = 2..M is X_{i-1}, a one-hot category. The prediction is v sum_j q_ji X_j: the value
+    matrix v times the sum of the categories X_j, weighted by the attention q_ji.
 
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
@@ -36,19 +39,20 @@ class PositionsOnly(nn.Module):
         return self.v_NN.shape[0]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_positions, n_predicted) from position j (row) to predicted position i
-        (column).
+        """Returns the attention logits (n_positions, n_predicted) of each predicted position (column) for each position
+        that it reads (row).
         """
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
-        """Returns the weights (n_positions, n_predicted) with which predicted position i (column) reads position j
-        (row).
+        """Returns the attention weights (n_positions, n_predicted) of each predicted position (column) on each position
+        that it reads (row).
         """
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
-        """Returns the exact loss E sum_i |X_{i-1} - Yhat_i|^2 of the answers Yhat under uniform categories X.
+        """Returns the expected squared error over all texts with uniform categories, summed over predicted positions,
+        by an exact formula.
 
         The formula and its letters are those of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A +
         s_i^2 B).
@@ -62,8 +66,8 @@ class PositionsOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the squared error of the answers, summed over predicted positions and averaged over texts (n_texts,
-        n_positions).
+        """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
+        and averaged over texts.
         """
         # Texts are the last axis, so that one matrix product per training replaces one matrix product per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
@@ -72,9 +76,13 @@ class PositionsOnly(nn.Module):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns the norms of the logits q and the values v, and `alpha` and `beta`, the parts of v along I - P and
-        along P, which averages over categories. If their signs are opposite, the training descends the valley at
-        infinity, along which the weights grow without end (docs/outcomes.md)."""
+        """Returns four measures of the weights: the norms of the logits and of the values, and the coefficients `alpha`
+        and `beta` of two parts of the value matrix.
+
+        `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
+        P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow
+        without end (docs/outcomes.md).
+        """
         a, b, _, _ = components(self.v_NN)
         return {
             "alpha": a / (self.n_categories - 1),
@@ -99,8 +107,11 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """Returns the gradient with respect to the logits, (n_positions, n_predicted): dL/dq_ji = 2/N (-a [j = i-1] - b + A
-    q_ji + B s_i). `components` computes a, b, A and B; s_i is the sum of column i.
+    """Returns the gradient of system P's loss with respect to the attention logits, (n_positions, n_predicted), by
+    formula.
+
+    It is dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i). `components` computes a, b, A and B; s_i is the sum of
+    column i.
     """
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
@@ -108,8 +119,9 @@ def by_attention(system: PositionsOnly) -> Tensor:
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """Returns the gradient with respect to the values v, (n_categories, n_categories), in the letters of
-    docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
+    """Returns the gradient of system P's loss with respect to the values, (n_categories, n_categories), by formula.
+
+    In the letters of docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
     """
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)
@@ -120,8 +132,11 @@ def by_values(system: PositionsOnly) -> Tensor:
 
 
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the four numbers through which the values v enter the gradient: a = tr(v (I-P)), b = tr(v P), A = |v
-    (I-P)|^2 and B = |v P|^2, where P averages over categories.
+    """Returns the four numbers through which the value matrix enters the gradient with respect to attention: the traces
+    and the squared norms of its two parts.
+
+    With the matrix P that averages over categories they are a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v
+    P|^2.
     """
     N = v_NN.shape[0]
     b = v_NN.sum() / N
@@ -131,8 +146,8 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """Returns the shift matrix (n_positions, n_predicted): 1 where the row is one position before the predicted
-    position, else 0.
+    """Returns the matrix (n_positions, n_predicted) that selects the previous position: 1 where the row is one position
+    before the predicted position, else 0.
     """
     return torch.eye(M, M - 1, dtype=torch.float64)
 

@@ -74,8 +74,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Returns how a compiled program splits a full model's texts, so that it computes the loss part by part; `None`
-        for systems P and C.
+        """Returns how a compiled program divides the texts of a full model into parts, one of which is computed at a
+        time; `None` for systems P and C.
         """
         if not parameters.is_full:
             return None
@@ -102,7 +102,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"error": error, "answer": answer_BK}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the loss per predicted position: exact if there is a closed formula, else on the evaluation batch."""
+        """Returns the loss per predicted position: the expectation over all texts where a formula gives it, else the
+        mean over the evaluation batch.
+        """
         if isinstance(module, FullModel):
             return batch["error"]
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
@@ -113,8 +115,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors to compare with: exact, or estimated on texts for a system C that is
-        evaluated on texts.
+        """Returns the losses of simple predictors to compare with. They are exact, or estimated on texts if system C
+        (attention by categories) is evaluated on texts.
         """
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)

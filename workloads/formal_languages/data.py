@@ -33,21 +33,23 @@ class Lengths(NamedTuple):
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """Draws the training strings of the next steps: of the first 64 of `steps`, or of all if there are fewer. One batch
-    per step.
-    """
+    """Draws the training strings of the next steps, one batch per step, for at most the first 64 of `steps`."""
     drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps[:_STEPS_AT_ONCE])
     by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
     return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Draws held-out strings of training length, and of each test length; the latter are named `<length>/...`."""
+    """Draws held-out strings of the training length and of each test length. The tensors of a test length are named
+    `<length>/...`.
+    """
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Draws new strings of each test length for the probe at `step`, named `<length>/...`."""
+    """Draws new strings of each test length for the probe at `step`. The tensors of each length are named
+    `<length>/...`.
+    """
     shared = lanes.shared
     batch: Batch = {}
     for length in shared.test_lengths:
@@ -63,7 +65,9 @@ def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
-    """Returns the strings of one training's batch as tokens: the strings of training length, or of one test length."""
+    """Turns the strings of one training's batch into tokens: the strings of the training length, or those of one test
+    length.
+    """
     prefix = "" if test_length is None else f"{test_length}/"
     return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])
 
@@ -84,9 +88,10 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), with two labels. `sign` is +1 for strings
-    of the language and -1 for others; `odds` is the fraction in the language of all strings with the same number of
-    1s."""
+    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), with two labels for each string: `sign`,
+    +1 if the string is in the language, else -1; and `odds`, the fraction in the language of all strings of this length
+    with the same number of 1s.
+    """
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])

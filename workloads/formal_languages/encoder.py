@@ -49,7 +49,7 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Values that one forward pass computes once and all layers use.
+    """Values that one forward pass of an encoder computes once and uses in all layers.
 
     Attributes:
         weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the
@@ -65,8 +65,10 @@ class _Setting:
 
 
 class EncoderLayer(nn.Module):
-    """A layer with LayerNorm LN after each residual sum: c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2
-    relu(W_1 c + b_1) + b_2.
+    """An encoder layer of self-attention and a feed-forward part, each followed by adding its input and LayerNorm
+    (post-norm).
+
+    c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2.
     """
 
     def __init__(self, shape: EncoderShape) -> None:
@@ -89,8 +91,8 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (n_rows, d_model), and the attention of CLS, (n_strings, n_heads, n_tokens). With
-        `cls_only` the output is that at CLS alone, (n_strings, d_model).
+        """Returns the layer's output, (n_rows, d_model), and the attention weights of the CLS query, (n_strings,
+        n_heads, n_tokens). With `cls_only`, the output is computed at CLS alone, (n_strings, d_model).
         """
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
@@ -104,8 +106,8 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Computes attention. Returns the mixed values, (n_strings, n_queries, d_model), and the attention weights,
-        (n_strings, n_heads, n_queries, n_tokens).
+        """Computes attention. Returns the values mixed by attention, (n_strings, n_queries, d_model), and the attention
+        weights, (n_strings, n_heads, n_queries, n_tokens).
         """
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
@@ -156,12 +158,12 @@ class Encoder(nn.Module):
         self.shape = shape
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """Returns each string's logit, (n_strings,): positive if the encoder accepts the string."""
+        """Returns the logit of each string, (n_strings,); it is positive if the encoder accepts the string."""
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits (n_strings,) of `forward`, and the attention of CLS in each layer, (n_strings, n_heads,
-        n_tokens).
+        """Returns the logits (n_strings,) of `forward`, and the attention weights of the CLS query in each layer,
+        (n_strings, n_heads, n_tokens).
         """
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),

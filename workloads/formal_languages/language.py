@@ -42,8 +42,8 @@ class Language(ABC):
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """Returns the numbers that encode each position, (..., n_features) float64. Position 0 is CLS; the string has
-        positions 1 to n - 1.
+        """Returns the numbers that encode each position as input features, (..., n_features) float64. Position 0 is
+        CLS; the string is at positions 1 to n - 1, where n is its length plus 1.
 
         Args:
             position: (...) int64.
@@ -51,7 +51,8 @@ class Language(ABC):
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """Returns which fraction of all strings with a given length and number of 1s belongs to the language.
+        """Returns the fraction of strings that belong to the language, among all strings with a given length and number
+        of 1s.
 
         The loss `count` of a predictor that knows the number of 1s is computed from it. `None` if the number of 1s
         decides membership, or if the fraction is not known.
@@ -106,7 +107,7 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts of a string's tokens, (..., n_tokens) each, with one token for each
+    """Returns symbols, positions and log-counts of the tokens of strings, (..., n_tokens) each, with one token for each
     position.
     """
     del language, length
@@ -122,8 +123,8 @@ def count_ones(text: Tensor) -> Tensor:
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts of a string's tokens, (..., n_tokens) each, with one token for all
-    positions that look alike.
+    """Returns symbols, positions and log-counts of the tokens of strings, (..., n_tokens) each, with one token for all
+    positions whose symbol and position features are equal.
     """
     marked = language.n_marked_positions
     assert marked is not None

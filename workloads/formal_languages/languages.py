@@ -7,7 +7,8 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """The language FIRST: strings that start with 1. Its only position feature is 1 at position 1 and 0 elsewhere.
+    """The language FIRST: strings that start with 1. The only feature of a position is whether it is the first of the
+    string.
 
     Source: Chiang & Cholak 2022, section 2 and figure 4.
     """
@@ -30,8 +31,8 @@ class First(Language):
 
 
 class Parity(Language):
-    """The language PARITY: strings with an odd number of 1s. Position i of n has the features i/n and cos(i pi), which
-    alternates in sign.
+    """The language PARITY: strings with an odd number of 1s. Position i of a string with n positions has two features:
+    i/n, and cos(i pi), which is 1 or -1 in turns.
 
     Source: Chiang & Cholak 2022, section 3.1.
     """

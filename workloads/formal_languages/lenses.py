@@ -1,5 +1,5 @@
-"""Lenses of an encoder: the attention of CLS on a string, and gradients as words (the matrix products whose sum is a
-gradient), grouped by the number of 1s.
+"""Lenses of an encoder: the attention of the CLS query on a string, and the gradients as sums of matrix products
+("words"), grouped by the number of 1s in the string.
 """
 
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the tokens of a string as text, and a mask (n_tokens,) of the token places that the string uses. A token
-    that stands for several symbols is followed by their number, as in `0 ×3`.
+    """Returns the text of each token of a string, and a mask (n_tokens,) of the tokens that occur in it. The text of a
+    token that stands for several symbols ends with their number, as in `0 ×3`.
     """
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
@@ -49,7 +49,7 @@ def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _count(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the number of 1s in each string, by which terms of gradients are grouped."""
+    """Returns the number of 1s in each string. Gradient terms are averaged over strings with equal numbers."""
     del module
     return {"count": (batch["feature"][..., 1] * batch["log_count"].exp()).sum(-1).round().to(torch.int64)}
 

@@ -42,16 +42,18 @@ _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """Returns the attention that each head of CLS gives to position 1, averaged over strings, (n_heads,); NaN without
-    position features.
+    """Returns the attention weight that each head's CLS query gives to position 1, averaged over strings, (n_heads,);
+    NaN if tokens have no position features.
     """
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """Returns the entropy of each head's attention at CLS, divided by its maximum log n and averaged over strings,
-    (n_heads,). A token that stands for several positions shares its attention equally among them."""
+    """Returns the entropy of the attention weights of each head's CLS query, divided by the largest possible entropy
+    and averaged over strings, (n_heads,). A token that stands for several positions shares its weight equally among
+    them.
+    """
     log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
 
@@ -159,7 +161,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return _NAT * _cross_entropy(batch["logit"], batch["sign"])
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns accuracy and spread of the logit at the training length, and further measures at each test length.
+        """Returns the accuracy and the spread of the logit on strings of the training length, and further metrics at
+        each test length.
 
         The measures at each test length are the cross-entropy in bits, the accuracy, whether all strings are classified
         correctly, and the attention of CLS to position 1 (mean over heads, summed over layers).
@@ -183,8 +186,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors on the evaluation strings: the logit 0, the best constant, and, if it
-        is known, the best function of the number of 1s."""
+        """Returns the losses of simple predictors on the evaluation strings: the logit 0, the best constant, and the
+        best function of a string's number of 1s if it is known.
+        """
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -205,8 +209,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return identities_of(parameters)
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
-        """Scores the heads of trained encoders, (n_trainings, n_layers, n_heads), on strings of training length, by
-        their attention to position 1. A head is labelled `positional` or `none`."""
+        """Scores the attention heads of trained encoders, (n_trainings, n_layers, n_heads), by the attention that CLS
+        gives to position 1 in strings of training length. A head is labelled `positional` or `none`.
+        """
 
         def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
             encoder, tokens = cast(Encoder, module), tokens_of(batch)

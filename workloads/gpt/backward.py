@@ -1,4 +1,5 @@
-"""The gradients of a GPT's loss by hand, layer by layer from the logits down: a check of autograd, not a way to train.
+"""The gradients of a GPT's loss by hand-written formulas, layer by layer from the logits down. They check autograd and
+are not used in training.
 
 Given D = dL/dy, the gradient with respect to a layer's output y, each function returns dL/d(parameter) by name and
 dL/d(input). Axes: see `model`; leading axes (...) are free. Source: Boue 2025, "Deep learning for pedestrians:
@@ -23,8 +24,8 @@ Gradients = dict[str, Tensor]
 
 
 def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
-    """Returns the gradients of the weighted cross-entropy with respect to all parameters of a GPT, by the paper's
-    formulas.
+    """Returns the gradients of the weighted cross-entropy with respect to all parameters of a GPT, by the formulas of
+    Boue 2025.
 
     Args:
         model: The model of one training, in float64.
@@ -50,7 +51,9 @@ def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
 
 
 def _head(model: GPT, x_BTD: Tensor, batch: Batch) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of the softmax cross-entropy with respect to the last layer and the LayerNorm before it."""
+    """Returns the gradients of the softmax cross-entropy with respect to the parameters and input of the last LayerNorm
+    and linear layer.
+    """
     y_BTD, V = model.last_norm(x_BTD), model.shape.n_words
     D_BTV = torch.softmax(model.logits(x_BTD), -1) - one_hot(batch["target"], V)
     D_BTV = D_BTV * batch["weight"].unsqueeze(-1)
@@ -82,8 +85,11 @@ def _block(block: TransformerBlock, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) 
 
 
 def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a linear layer y = x w^t + b, given the gradient D with respect to y: dL/dw = D^t x,
-    dL/db = sum D, dL/dx = D w. A low-rank update is included if there is one."""
+    """Returns the gradients of a linear layer with respect to its parameters and input, given the gradient D with
+    respect to its output. A low-rank update is included if there is one.
+
+    For y = x w^t + b they are dL/dw = D^t x, dL/db = sum D, dL/dx = D w.
+    """
     assert isinstance(layer, Linear)
     rows, D_rows = x.flatten(0, -2), D.flatten(0, -2)
     gradients, below = {"weight": D_rows.T @ rows, "bias": D_rows.sum(0)}, D @ layer.weight
@@ -95,8 +101,8 @@ def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
 
 
 def layer_norm(layer: LayerNorm, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a LayerNorm (equation 40 of Boue 2025), which are exact for any epsilon inside
-    the root.
+    """Returns the gradients of a LayerNorm with respect to its parameters and input (equation 40 of Boue 2025). They
+    are exact for any epsilon added to the variance.
     """
     centred = x - x.mean(-1, keepdim=True)
     deviation = (centred.square().mean(-1, keepdim=True) + layer.layer_norm_eps).sqrt()
@@ -114,8 +120,9 @@ def _feed_forward(ffn: FeedForward, x: Tensor, D: Tensor) -> tuple[Gradients, Te
 
 
 def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of an attention layer (equations 24-33 of Boue 2025): through the values, and through the
-    softmax of each query to queries and keys."""
+    """Returns the gradients of an attention layer with respect to its parameters and input (equations 24-33 of Boue
+    2025).
+    """
     key_BHTC, value_BHTE = layer.keys(x_BTD), layer.values(x_BTD)
     weight_BHTT = layer.attend(x_BTD, key_BHTC, value_BHTE, sight)[1]
     factor_BT1 = layer.factor(sight)
@@ -147,13 +154,17 @@ def _relu_slope(x: Tensor) -> Tensor:
 
 
 def _gelu_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of GELU: Phi(x) + x phi(x), with the normal distribution function Phi and density phi."""
+    """Returns the derivative of GELU at x: Phi(x) + x phi(x), with Phi and phi the distribution function and density of
+    the standard normal distribution.
+    """
     return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))) + x * torch.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 def _gelu_tanh_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of GELU's tanh form: (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2. Here u = sqrt(2/pi) (x +
-    0.044715 x^3)."""
+    """Returns the derivative of the approximation of GELU by tanh.
+
+    It is (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2, with u = sqrt(2/pi) (x + 0.044715 x^3).
+    """
     root = math.sqrt(2.0 / math.pi)
     tanh = torch.tanh(root * (x + 0.044715 * x**3))
     return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh**2) * root * (1.0 + 3.0 * 0.044715 * x**2)

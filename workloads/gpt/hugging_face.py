@@ -136,8 +136,8 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the shortest vector d, (d_model,), that replaces the bias b of the last layer with weight W, so that W d
-    = b, or comes nearest to it if none does exactly.
+    """Returns the vector d that moves the last layer's bias to the LayerNorm before it, (d_model,): the shortest with W
+    d = b for weight W and bias b, or the nearest to it if no d fulfils the equation.
     """
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)

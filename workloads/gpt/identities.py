@@ -1,5 +1,5 @@
-"""Equations that the gradients of a GPT of any depth fulfil exactly, because the loss is constant along some directions
-of the weights.
+"""Equations that the gradients of a GPT of any depth satisfy at all weights, because the loss is constant along some
+directions of the weights: a check of computed gradients.
 
 LayerNorms remove the mean of all that is added to the residual stream before it is read, and the last layer feeds a
 softmax. Weights have the axes (outputs, inputs), as in PyTorch; identities need (inputs, outputs). Source:
@@ -51,8 +51,8 @@ def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
 
 
 def _embedding_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields equations for the gradients of the embeddings. If embeddings are tied, they cover positions only, because
-    the last layer reads the tokens' embeddings too.
+    """Yields equations for the gradients of the embeddings. If the last layer shares the token embeddings (tied), the
+    equations cover the position embeddings only.
     """
     token, position = Part("token.weight"), Part("position")
     is_learned = parameters.positions == "learned"

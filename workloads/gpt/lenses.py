@@ -1,5 +1,5 @@
-"""Lenses of a GPT: gradients as words (the matrix products whose sum is a gradient), grouped by the current token, and
-the names of a text's tokens.
+"""Lenses of a GPT: the gradients as sums of matrix products ("words"), grouped by the current token, and the text of
+each token.
 """
 
 from collections.abc import Sequence

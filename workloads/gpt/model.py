@@ -121,8 +121,8 @@ class GPT(nn.Module):
         return torch.stack(self.trace(token_BT)[1])
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """Returns the embeddings (n_sequences, n_tokens, d_model) of tokens at the positions `first`, `first` +
-        1, ...
+        """Returns the embeddings (n_sequences, n_tokens, d_model) of tokens whose positions are `first`, `first` + 1,
+        ...
         """
         x_BTD: Tensor = self.token(token_BT)
         positions = slice(first, first + token_BT.shape[1])
@@ -131,15 +131,15 @@ class GPT(nn.Module):
         return x_BTD + (self.position_CD if self.position is None else self.position)[positions]
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Returns the logits (n_sequences, n_tokens, n_words) that follow from the residual stream after the last
-        block, (n_sequences, n_tokens, d_model).
+        """Returns the logits (n_sequences, n_tokens, n_words), given the residual stream (n_sequences, n_tokens,
+        d_model) after the last block.
         """
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)
 
 
 def freeze_base(model: GPT) -> None:
-    """Freezes all parameters except the low-rank updates: turns them into buffers with the same names."""
+    """Freezes all parameters of a model but its low-rank updates, by turning them into buffers of the same names."""
     update_layers = ("down", "up")
     for path, owner in list(model.named_modules()):
         if path.rpartition(".")[2] in update_layers:

@@ -52,7 +52,7 @@ class Task(ABC):
     most_words: ClassVar[int] = 64
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Checks that the sizes fit the task, and that a corpus is given if the task reads one, and only then.
+        """Checks that sizes fit the task, and that a corpus is given if and only if the task reads one.
 
         Raises:
             SpecError: If a size does not fit, a corpus is missing, or a corpus is given to a task that reads none.
@@ -82,13 +82,15 @@ class Task(ABC):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest `chain_contrast` at which noise in `n_judged` tokens cannot decide an outcome."""
+        """Returns the smallest `chain_contrast` (how far transition probabilities are from uniform) at which `n_judged`
+        tokens suffice to decide an outcome in spite of sampling noise.
+        """
         del n_judged
         return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the tensors in which the sequence distributions of the trainings differ, by name; none if all
-        distributions are equal.
+        """Draws the tensors that define each training's distribution of sequences, by name; none if all trainings have
+        the same distribution.
 
         Args:
             streams: The random streams of the trainings.
@@ -116,7 +118,8 @@ class Task(ABC):
 
     @abstractmethod
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns -log p of the targets under simple predictors, float64 (n_trainings, n_sequences, n_tokens) by name.
+        """Returns the negative log-probability of each target under simple predictors, float64 (n_trainings,
+        n_sequences, n_tokens) by name of the predictor.
 
         Values at tokens that do not count have no meaning. The predictors are `constant`, the best that does not depend
         on the input; `current`, the best that depends on the current token alone; `optimum`, the best of all, NaN if it
@@ -124,15 +127,15 @@ class Task(ABC):
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens at which the task needs a previous-token head, which is scored there, bool (n_trainings,
-        n_sequences, n_tokens).
+        """Returns a mask of the tokens at which the task needs a previous-token head, bool (n_trainings, n_sequences,
+        n_tokens). Heads are scored for this role there.
         """
         return drawn.counts_LBT
 
 
 class BigramTable(Task):
-    """Independent uniform tokens. The target at a token is looked up by the previous and the current token, in a random
-    table for each training.
+    """Sequences of independent uniform tokens. The target at each token is looked up in a random table by the previous
+    and the current token; each training has its own table.
     """
 
     name = "bigram_table"
@@ -171,8 +174,8 @@ _DEVIATIONS = 10.0
 
 
 class Order2Chain(Task):
-    """Stationary Markov chains in which the next token depends on the previous and the current one: its probabilities
-    are softmax(contrast z), with z ~ N(0, 1) drawn for each training.
+    """Stationary Markov chains in which the next token depends on the previous and the current one. The transition
+    probabilities are softmax(contrast z), where z has standard normal entries drawn for each training.
     """
 
     name = "order_2_chain"
@@ -180,7 +183,8 @@ class Order2Chain(Task):
     most_words = 16  # The stationary distribution solves a linear system of n_words^2 unknowns.
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest contrast at which noise cannot decide the outcome, rounded up to two digits.
+        """Returns the smallest contrast (how far transition probabilities are from uniform) at which sampling noise
+        cannot decide the outcome, rounded up to two digits.
 
         With a vocabulary of V words, the best predictor that sees the current token alone is worse than the optimum by
         about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens
@@ -229,8 +233,9 @@ class Order2Chain(Task):
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """Returns the stationary distribution of token pairs, (n_trainings, n_pairs): the p with p (1 - M + E) = 1, where M
-    holds the transition probabilities between pairs and E is all ones.
+    """Returns the stationary distribution of pairs (previous, current token) of a Markov chain, (n_trainings, n_pairs).
+
+    It is the p with p (1 - M + E) = 1, where M holds the transition probabilities between pairs and E is all ones.
     """
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
@@ -301,14 +306,15 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens of the segment's first round: there a previous-token head writes what induction heads
-        read.
+        """Returns a mask of the tokens of the segment's first round, where a previous-token head writes what induction
+        heads read in the second round.
         """
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
 
 class OwnText(Task):
-    """Excerpts of the user's text at random places, from the training part for steps and else from the held-out part.
+    """Excerpts of the user's text at random places. Training steps use its training part, everything else its held-out
+    part.
 
     The reference predictors are counted on the training part. The entropy of a text is not known, so there is no
     optimum.
@@ -375,7 +381,9 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up -log p for indices (n_trainings, n_sequences, n_tokens) into each training's probabilities."""
+    """Looks up the negative log-probabilities of tokens, given by indices (n_trainings, n_sequences, n_tokens) into
+    each training's table of probabilities.
+    """
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
 

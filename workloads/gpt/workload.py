@@ -47,8 +47,8 @@ others."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes a training on a text is overfit, (n_trainings, n_probes). Other tasks draw new sequences
-    at each step, and cannot be overfit.
+    """Returns at which probes a training on a text is overfit, (n_trainings, n_probes); nowhere for other tasks, which
+    draw new sequences at each step.
     """
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
@@ -102,8 +102,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: GPTLanes) -> State:
-        """Returns the starting state. With low-rank updates it includes the frozen weights: those of `base`, or else
-        the initial ones of the training of the same seed without updates.
+        """Returns the initial state. With low-rank updates it includes the frozen weights: the weights of `base`, or
+        the initial weights that a training with the same seed has without updates.
         """
         del module
         trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
@@ -152,8 +152,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(batch["logit"], batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns `accuracy`: how often the target is the most likely prediction, as a fraction of the tokens that
-        count.
+        """Returns `accuracy`: among the tokens whose prediction counts, the fraction at which the target gets the
+        highest probability.
         """
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
@@ -186,8 +186,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return as_gpt2(parameters, cast(GPT, module))
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
-        """Scores the heads of trained GPTs, (n_trainings, n_blocks, n_heads), on held-out sequences, and labels their
-        roles.
+        """Scores the attention heads of trained GPTs on held-out sequences, (n_trainings, n_blocks, n_heads), and
+        labels each head with a role.
 
         `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of
         the segment, because an induction head reads there what a previous-token head wrote.
