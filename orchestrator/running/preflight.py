@@ -1,5 +1,5 @@
-"""Checks a sweep before its first training, on a random sample of its trainings: raises errors, and returns
-warnings."""
+"""Checks a sweep before its first training, on a random sample of its trainings: raises errors for what cannot work,
+and returns warnings for what looks unwise."""
 
 import time
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ _LONG_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Sample:
-    """A random sample of a sweep: up to 64 trials with one training each, drawn at random whatever sampler the sweep
-    has.
+    """A random sample of a sweep's trainings: up to 64 trials with one training each, drawn uniformly whatever sampler
+    the sweep has.
 
     Attributes:
         spec: A sweep that fits its workload.
@@ -59,7 +59,7 @@ class Sample:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
-        """Draws the trials of a sample at random.
+        """Draws a sample of a sweep's trials at random.
 
         Raises:
             SpecError: If the workload refuses every drawn training.
@@ -91,8 +91,8 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
 
 
 def check_charges(sample: Sample) -> None:
-    """Refuses the parameter `record_charges` if no training declares a conserved quantity ("charge"), because nothing
-    would be recorded.
+    """Refuses the parameter `record_charges` (record the conserved quantities of gradient descent) if no sampled
+    training declares such a quantity ("charge"), because nothing would be recorded.
 
     Raises:
         SpecError: If trainings are to record charges, and none declares any.
@@ -116,8 +116,9 @@ def check_charges(sample: Sample) -> None:
 
 
 def check_stop_metrics(sample: Sample) -> None:
-    """Refuses `stop_when` conditions on metrics that the workload does not measure. For each condition, a training is
-    measured before its first step.
+    """Refuses `stop_when` conditions on metrics that the workload does not measure.
+
+    For each condition, one training that has it is measured before its first step.
 
     Raises:
         SpecError: If `stop_when` names a metric that is not measured.
@@ -133,11 +134,11 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose modules differ between trainings of a pack in what must be equal, whose loss cannot be
-    batched over trainings, or whose labels are unknown.
+    """Refuses a workload whose trainings cannot share one batched program: modules differ in what must be equal, or the
+    loss cannot be batched with `vmap`. Also refuses unknown labels.
 
-    Looks at a few trainings of each shape at a time until the time is up, and at a few in any case. Any other error of
-    the workload's code is left to the trainings, whose rows will contain it.
+    Looks at a few trainings of each shape (equal static parameters) at a time until the time is up, and at a few in any
+    case. Any other error of the workload's code is left to the trainings, whose rows will contain it.
 
     Args:
         sample: Some trainings of the sweep.
@@ -178,8 +179,8 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Calls the functions of a user's workload that label trainings: on a few untrained trainings, and on losses near
-    the losses of simple predictors (reference levels)."""
+    """Calls a user's functions that label trainings, so that their errors appear before the sweep: on a few untrained
+    trainings, and on losses near those of simple predictors (reference levels)."""
     pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
@@ -189,8 +190,8 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Checks that a user's workload trains two trainings as plain PyTorch does: the first training, and the one that
-    differs from it in most parameters."""
+    """Checks that two trainings of a user's workload run in one batch as they do alone in plain PyTorch: the first
+    training, and the one that differs from it in most parameters."""
     first, *others = trainings
     values = first.parameters.values()
 
@@ -202,11 +203,11 @@ def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str | None:
-    """Returns a warning if over 5% of the sampled trainings would end before the step at which they are predicted to
-    leave their start.
+    """Returns a warning if over 5% of the sampled trainings are predicted to end while they are still on the initial
+    plateau.
 
-    Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
-    code raises is passed over: its rows will contain the error.
+    Looks at the trainings, grouped by equal static parameters, until the time is up. Nothing is trained. Trainings for
+    which the workload's code raises are passed over: their rows will contain the error.
 
     Args:
         sample: Some trainings of the sweep.
@@ -231,8 +232,8 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Returns the steps at which trainings of one shape (equal static parameters) are predicted to leave their start;
-    only those of the first trainings if the time runs out."""
+    """Returns the predicted step at which each training leaves the initial plateau, for trainings with equal static
+    parameters. If the time runs out, the last trainings have no prediction."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
     # The first prediction takes longer because programs are loaded, so a second prediction of one training is timed to
@@ -252,7 +253,7 @@ def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until:
 
 
 def sampler_warning(spec: Sweep) -> str | None:
-    """Returns a warning if the sampler would keep the driver busy for over ten minutes with drawing all trials."""
+    """Returns a warning if the sampler would take the driver over ten minutes to draw all trials of the sweep."""
     seconds = _SAMPLER_SECONDS.get(spec.sampler, 0.0) * spec.trials**2
     if seconds <= _LONG_SECONDS:
         return None

@@ -29,7 +29,7 @@ _CELL_SECONDS = 0.25
 
 
 class _TwoLines(Progress):
-    """A progress bar with a line of text below it, because one line of 80 columns is too short for both."""
+    """A progress bar with a line of text below it, because a line of 80 columns is too short for bar and text."""
 
     words = ""
 
@@ -40,8 +40,9 @@ class _TwoLines(Progress):
 
 
 class _Cell:
-    """An output of a notebook cell that is redrawn in place. The library ipywidgets is not used, because its output is
-    lost when the notebook is saved."""
+    """A progress bar in the output of a notebook cell, redrawn in place.
+
+    It works without the library ipywidgets, whose output is lost when the notebook is saved."""
 
     def __init__(self, bar: Progress) -> None:
         # IPython is imported only here, because attnsweep does not depend on IPython.
@@ -110,7 +111,7 @@ class ProgressDisplay:
         self._draw_cell(at_once=True)
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Counts rows that were added to the ledger."""
+        """Adds the trainings whose results were just written to the ledger to the progress that is shown."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
             # All trials have been reported, so no further replicates will be needed and the total number of trainings
@@ -129,8 +130,8 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes and, every few seconds and at the end, computes the stuck rate (the share of stuck trainings)
-        with its interval."""
+        """Counts trainings by outcome. Every few seconds and at the end, computes the stuck rate (the share of stuck
+        trainings) with its confidence interval."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -150,7 +151,7 @@ class ProgressDisplay:
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
-        """Counts a completed trial, unless it was complete before this run."""
+        """Counts a trial as completed, unless an earlier run had completed it."""
         if trial not in self._complete_before:
             self._n_told += 1
             self._to_close.append(trial)
@@ -188,7 +189,8 @@ class ProgressDisplay:
         return f"trials {self._n_told}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """Returns the text below the progress bar: the stuck rate, the packs in training, and the outcomes so far."""
+        """Returns the line below the progress bar: the stuck rate, the packs in training, and the numbers of outcomes
+        so far."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         return "  ".join(part for part in (self._stuck, self._packs, outcomes) if part)
 
@@ -198,7 +200,9 @@ class ProgressDisplay:
 
 
 def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:
-    """Returns a callback `(n_logged, n_missing)` that prints at intervals how many trials have been logged."""
+    """Returns a callback `(n_logged, n_missing)` that prints now and then how many trials have been logged to
+    MLflow.
+    """
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:

@@ -1,5 +1,5 @@
-"""The self-check at the end of a sweep: a random hundredth of the trainings, at most 1,000, is trained again in other
-packs (sets of trainings that are trained side by side).
+"""The self-check at the end of a sweep: a random hundredth of the trainings (at most 1,000) is trained again in other
+batches ("packs"), and each must end as before.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
@@ -36,7 +36,8 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Replays 1% of a finished sweep's trainings, at least 2 and at most 1,000, and records whether they end as before.
+    """Trains 1% of a finished sweep's trainings again (at least 2, at most 1,000), and records whether they end as
+    before.
 
     Args:
         directory: The sweep.
@@ -97,7 +98,8 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first pack that an idle trainer can replay on the type of machine that trained it before."""
+    """Returns the first of the waiting packs for which a trainer is idle on the type of machine that first trained the
+    pack's trainings; `None` if there is none."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
@@ -105,9 +107,11 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Groups the trainings to replay, given by id, into packs, of which those that take longest come first. A pack is
-    named after its first training. `machine_of` returns the type of machine of an environment, by the environment's
-    id."""
+    """Groups the trainings that the self-check repeats into packs (trainings in one batched program), those that take
+    longest first.
+
+    `tasks` has the trainings by id. A pack is named after its first training. `machine_of` returns the type of machine
+    of an environment, by the environment's id."""
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}

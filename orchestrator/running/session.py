@@ -1,4 +1,4 @@
-"""Runs a new sweep, or resumes one: checks what the user asks for, then trains to the summary."""
+"""Runs a new sweep, or resumes one, from the checks of the user's input to the summary at the end."""
 
 import time
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def run_sweep(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a new sweep in a new directory, or a new shard of one.
+    """Runs a new sweep in a new directory, or a new shard (one driver's part) of a sweep.
 
     Args:
         spec: The sweep to run.
@@ -149,10 +149,10 @@ def run_or_resume(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a sweep, or continues it if the directory already holds it, so that a scheduler can repeat the same command.
+    """Runs a sweep, or continues it if the directory already holds it. So a scheduler can repeat the same command.
 
-    A finished sweep is summarized again without Ray, whatever code is installed by now. A driver that was killed on
-    another machine may still hold the sweep's lock; this waits some minutes for it to expire.
+    A finished sweep is summarized again without Ray, whatever code is installed by now. If a driver that was killed on
+    another machine still holds the sweep's lock, the call waits some minutes until the lock expires.
 
     Args:
         spec, where, resources, console, code, annotation, warm_starts, shard: As for `run_sweep`.
@@ -195,7 +195,7 @@ def resume_sweep(
     replicates: int = 0,
     retry_failed: bool = False,
 ) -> Summary:
-    """Continues an interrupted sweep; a finished one is only summarized again.
+    """Continues an interrupted sweep. A finished sweep is only summarized again, unless trials or trainings are added.
 
     Args:
         where: The sweep directory.
@@ -252,10 +252,11 @@ def resume_sweep(
 def _resume_shards(
     whole: SweepDirectory, resources: Resources, console: Console, *, accept_drift: bool, retry_failed: bool
 ) -> Summary:
-    """Continues all begun shards of a divided sweep one after the other, then summarizes the whole sweep.
+    """Continues the shards (one driver's part each) of a divided sweep one after the other, then summarizes the whole
+    sweep.
 
-    A shard that another process works on is skipped. Finished shards are resumed only if failed trainings are to be
-    trained again.
+    Shards that no driver has begun are left out. A shard that another process works on is skipped. Finished shards are
+    resumed only if failed trainings are to be trained again.
     """
     began = time.monotonic()
     refused: dict[int, str] = {}

@@ -16,11 +16,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A context in which SIGTERM raises KeyboardInterrupt. This also holds while Ray starts: Ray replaces the signal's
-    handler, but `training.cluster` restores it.
+    """A context in which SIGTERM raises KeyboardInterrupt, as Ctrl-C does.
 
-    After a Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow
-    and interrupted imports raise errors of their own instead.
+    This also holds while Ray starts: Ray replaces the signal's handler, but `training.cluster` restores it. After a
+    Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow and
+    interrupted imports raise errors of their own instead.
     """
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
     # A SIGINT that is ignored, for example under `nohup`, stays ignored.
@@ -38,8 +38,8 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if Ctrl-C was pressed. Code that catches all errors calls this function, because Ctrl-C
-    may have caused the error.
+    """Raises KeyboardInterrupt if Ctrl-C was pressed. For code that catches all errors: Ctrl-C may have caused the
+    error that it caught.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.
@@ -58,7 +58,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopOnSignal:
-    """A context in which SIGINT and SIGTERM set `requested` instead of raising. A second signal raises.
+    """A context in which a first SIGINT or SIGTERM only sets `requested`. A second signal raises.
 
     Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
     """
@@ -82,7 +82,9 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds that are left of the `STOP_SECONDS` after the signal; all of them before a signal."""
+        """The seconds that remain for ending the sweep: of the `STOP_SECONDS` after the first signal, or all of them if
+        no signal has arrived.
+        """
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: the driver alone draws trials from the study and reports the trials' values to it."""
+"""The Optuna study of a sweep. Only the driver draws trials from the study and reports the trials' values to it."""
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -51,14 +51,14 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial that an earlier run has drawn: its number, and whether its value was reported to the study."""
+    """A trial that an earlier run has drawn: its number, and whether the study has recorded its value."""
 
     trial: int
     is_told: bool
 
 
 class Study:
-    """Draws the configurations of trials and records the trials' values, by means of an Optuna study.
+    """Draws the configurations of a sweep's trials and records the trials' values, by means of an Optuna study.
 
     A shard's study numbers its trials 0, 1, 2, ..., as Optuna requires. Trial numbers in this class are the sweep's;
     `Shard.trial` and `Shard.number` convert between the two.
@@ -120,17 +120,17 @@ class Study:
 
     @property
     def n_asked(self) -> int:
-        """The number of trials drawn so far, ended or not."""
+        """The number of trials drawn so far, in this run and in earlier ones."""
         return self._n_asked
 
     @property
     def learns(self) -> bool:
-        """Whether the values of a new trial depend on how earlier trials ended."""
+        """Whether the sampler learns: the values of a new trial depend on the results of earlier trials."""
         return self._spec.sampler not in LEARN_NOTHING
 
     @property
     def n_left(self) -> int:
-        """The number of trials that are left in the budget."""
+        """The number of trials that the sweep's budget still allows to draw."""
         return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
     def ask(self, batch: int = 1) -> Configuration:
@@ -161,11 +161,11 @@ class Study:
         return sampler
 
     def asked(self) -> list[Asked]:
-        """Returns the trials that earlier runs have drawn, except those that the workload refused."""
+        """Returns the trials that earlier runs have drawn, except those whose values the workload refused."""
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
-        """Raises an error if the study lacks any of the given trials.
+        """Raises an error if the study lacks any of the given trials, because it was lost or replaced.
 
         Raises:
             UserError: If the study lacks some of them, because it was lost or replaced.
@@ -182,19 +182,23 @@ class Study:
             )
 
     def configuration(self, trial: int) -> Configuration:
-        """Returns a trial with the values that were drawn for it. Values that a kill left undrawn are drawn now."""
+        """Returns a trial with the values that were drawn for it. If a killed run had not drawn all values, draws the
+        others now.
+        """
         frozen = self._backend.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
     def refuse(self, trial: int, reason: str) -> None:
-        """Ends a trial whose combination of values the workload refuses. The sampler does not learn from the trial."""
+        """Ends a trial as failed because the workload refuses its combination of values. The sampler does not learn
+        from the trial.
+        """
         (self._entries or self._backend).set_trial_user_attr(self._id_in_storage(trial), _REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial and records its values in the study.
+        """Ends a trial and records its values (of objectives and constraints) in the study.
 
         Args:
             trial: The trial's number.
@@ -212,7 +216,9 @@ class Study:
         storage.set_trial_state_values(trial_id, state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Records a running trial's value at a step. Returns `False` if the study already had a value for this step."""
+        """Records the value that a running trial has at a step. Returns `False` if the study already had a value for
+        this step.
+        """
         trial_id = self._id_in_storage(trial)
         if step in self._backend.get_trial(trial_id).intermediate_values:
             return False
@@ -220,28 +226,28 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner about a trial whose value at this step has been reported, and records the pruner's
-        decision."""
+        """Asks the pruner whether to end a trial, by the value that was last reported for it, and records a decision to
+        prune."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._backend.set_trial_user_attr(self._id_in_storage(trial), _PRUNED, step)
             self.pruned[trial] = step
 
     def tell_pruned(self, trial: int) -> None:
-        """Ends a trial as pruned. As in Optuna, the trial's value is the last one that was reported."""
+        """Ends a trial as pruned. As in Optuna, its final value is the last one that was reported while it ran."""
         trial_id = self._id_in_storage(trial)
         values = [value for _, value in sorted(self._backend.get_trial(trial_id).intermediate_values.items())]
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
-        """Makes all entries of the study durable. Called before any checkpoint or row that depends on them is
-        written."""
+        """Makes all entries of the study durable. Called before a checkpoint or ledger row is written that depends on
+        them."""
         if self._log is not None:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives for `optuna-dashboard`, and a note on what the dashboard's figures
-        measure."""
+        """Stores the names of the objectives for `optuna-dashboard`, and a note that says what the figures of the
+        dashboard measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -249,7 +255,8 @@ class Study:
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Draws the values that a kill left undrawn in a trial, with the sampler that drew the trial's other values.
+        """Returns all values of a trial. Values that a killed run had not drawn are drawn now, as that run would have
+        drawn them.
 
         New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
@@ -298,7 +305,7 @@ class Study:
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
     """Returns a new trial as `study.ask` does, but drawn by a sampler that may also know trials of earlier sweeps.
 
-    `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
+    `study.ask` would also look through all trials for one that somebody has enqueued, which never happens in a sweep.
     """
     # Each trial gets a new study object, because a study object caches all trials as they were when the last trial was
     # drawn.
@@ -329,8 +336,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
 
 
 def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Returns a shard's trials with the numbers that they have in the whole sweep. Optuna's own objects are copied,
-    not changed."""
+    """Returns copies of the trials of a shard (one driver's part of a sweep), numbered as in the whole sweep."""
     if shard == WHOLE:
         return trials
     copies = [copied(trial) for trial in trials]

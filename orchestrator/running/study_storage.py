@@ -1,10 +1,11 @@
-"""Where a sweep's study is stored: a database that the sweep names, a journal's file, or a journal in an object store.
+"""Where a sweep's Optuna study is stored: in a database that the sweep names, in a journal file, or as a journal in an
+object store.
 
 Objects of a store cannot be appended to, so each `append` to a journal makes a new object, a piece. Pieces are numbered
-and created, never overwritten: of two writers one gets a number, and the other learns that it has lost the sweep. A
-writer begins with a piece of its own, which stays. From then on a predecessor, which may wake up or whose request may
-be delayed, cannot add a piece: its next number is taken. All pieces in order are a file that Optuna's
-`JournalFileBackend` can read; the seals of the lines (`journal.Chain`) hold the pieces together.
+and never overwritten: of two writers that want the same number one succeeds, and the other learns that it has lost the
+sweep. A writer begins by creating a piece, which stays. An earlier writer that wakes up, or whose request was delayed,
+then cannot add a piece, because its next number is taken. All pieces in order are a file that Optuna's
+`JournalFileBackend` can read; the seals of the lines (`journal.Chain`) show whether a piece was changed or is missing.
 
 Many pieces are joined into one. The content of a joined piece depends only on the pieces that it replaces, not on who
 joins them when. A piece whose number a joined piece covers does not count.
@@ -43,7 +44,8 @@ _OPENING = f'"system_attr":{{"{_WRITER}":'
 
 @dataclass(frozen=True)
 class Pieces:
-    """The content of a journal in an object store, as it was read from its objects ("pieces").
+    """The journal of an Optuna study as it was read from an object store, in which it consists of several objects
+    ("pieces").
 
     Attributes:
         lines: The journal's lines.
@@ -63,8 +65,8 @@ class Pieces:
 
 
 class JournalPieces:
-    """The journal of a sweep in an object store, stored as numbered objects ("pieces") in one folder; used by the
-    sweep's only writer."""
+    """The journal of a sweep's Optuna study in an object store, stored as numbered objects ("pieces") in one folder.
+    For the sweep's only writer."""
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
         self._prefix = prefix
@@ -74,8 +76,8 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Adds a piece (an object) with a first line of this writer, and returns all lines of the journal. From then on
-        an earlier writer cannot add any piece."""
+        """Adds an object ("piece") with a first line of this writer to the journal, and returns all lines. From then on
+        an earlier writer cannot add anything."""
         # The entry identifies this writer. It belongs to a study that does not exist, so Optuna ignores it.
         entry = {
             "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
@@ -100,8 +102,8 @@ class JournalPieces:
             raise self._taken(self._number)
 
     def _create(self, lines: list[str]) -> bool:
-        """Creates the journal's next piece (an object of the store). Returns `False` if another writer has created
-        it."""
+        """Creates the journal's next piece (an object of the store). Returns `False` if another writer has already
+        created a piece with this number."""
         self._number += 1
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
@@ -137,7 +139,7 @@ class JournalPieces:
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
-    """Reads a journal from its pieces (objects of a store), even while a writer adds and joins pieces.
+    """Reads the journal of a study from its pieces (objects of a store), even while a writer adds and joins pieces.
 
     Raises:
         UserError: If a piece is missing or damaged. The error names the piece.
@@ -154,8 +156,10 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the names of journal pieces (objects of a store) that processes without the sweep's lock have added. A
-    joined piece covers the numbers of these pieces, but lacks their lines."""
+    """Returns the names of journal pieces (objects of a store) whose lines are not in the journal: processes that had
+    lost the sweep's lock have added them.
+
+    A joined piece covers the numbers of these pieces, but lacks their lines."""
     lines = set(journal.lines)
     texts = _texts(prefix, folder, journal.passed)
     return [name for name, text in texts.items() if not lines.issuperset(_lines(text))]
@@ -235,8 +239,8 @@ def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
 
 
 def check_storage(spec: Sweep) -> None:
-    """Opens the database of a sweep's study, if the sweep names one, so that an error appears before anything is
-    written.
+    """Opens the database of a sweep's Optuna study, if the sweep names one, so that a faulty address is found before
+    anything is written.
 
     Raises:
         SpecError: If Optuna cannot open the database, or if its path is relative and so depends on the current folder.
@@ -266,7 +270,7 @@ def check_storage(spec: Sweep) -> None:
 
 
 def check_database(storage: str) -> None:
-    """Raises an error if an SQLite database does not exist, because opening it would create it.
+    """Raises an error if an SQLite database does not exist. Opening it would create it.
 
     Raises:
         FileNotFoundError: If the database does not exist.
@@ -282,12 +286,14 @@ def _file_of(storage: str) -> Path | None:
 
 
 def name_of(directory: SweepDirectory) -> str:
-    """Returns the name of a sweep's study for messages: its journal's file, or `the study` if it is in a database."""
+    """Returns how messages name a sweep's study: the journal's file, or `the study` if it is in a database."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
 def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
-    """Opens the storage of a study for writing. Returns the storage, and its journal (`None` for a database)."""
+    """Opens the storage of a study for writing. Returns the storage and the journal in it (`None` if it is a
+    database).
+    """
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None

@@ -1,4 +1,4 @@
-"""The summary at the end of a run, read from the ledger: a screen of text, or JSON."""
+"""The summary of a sweep that a run prints at its end, as text or JSON. It is read from the ledger."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def how_to_continue(directory: SweepDirectory) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Promised:
-    """The cost of a finished sweep that a forecast had predicted ("promised"), and the actual cost.
+    """The cost of a finished sweep beside the cost that `attnsweep forecast` had predicted ("promised").
 
     Attributes:
         promise: The prediction.
@@ -73,7 +73,7 @@ class Promised:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
-    """The results of a sweep as they are shown at the end of a run.
+    """The results of a sweep that a run prints at its end, with the run's duration and the result of the self-check.
 
     Attributes:
         directory: The sweep.
@@ -110,7 +110,7 @@ class Summary:
 
     @property
     def fault(self) -> str | None:
-        """What the self-check found wrong; `None` if it found nothing wrong."""
+        """A sentence on what the self-check found wrong; `None` if it found nothing wrong."""
         return None if self.replays is None else self.replays.fault
 
     @property
@@ -245,7 +245,7 @@ def summarize(
     n_before: int,
     replays: Replays | None,
 ) -> Summary:
-    """Makes a sweep's summary from its ledger. The fields about MLflow stay empty.
+    """Makes a sweep's summary from its ledger. Its fields about MLflow are left empty.
 
     Args:
         directory: The sweep.
@@ -277,7 +277,8 @@ def summarize(
 
 
 def _read_promised(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Promised | None:
-    """Reads the promised and the actual cost of a sweep from its ledger; returns `None` if no forecast was made."""
+    """Reads from a finished sweep's ledger what it cost, to be shown beside the forecast; `None` if no forecast was
+    made."""
     promise = promise_of(directory)
     if promise is None:
         return None

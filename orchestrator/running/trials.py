@@ -1,5 +1,7 @@
-"""The open trials of a sweep: they are drawn, queued as trainings, pruned, and reported to the study once their rows
-are in the ledger."""
+"""The open trials of a sweep, from drawing to reporting: their trainings are queued, perhaps pruned, and their values
+reported to the Optuna study.
+
+A value is reported once the trial's rows are in the ledger."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -23,7 +25,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass
 class _Tally:
-    """The trainings of an open trial: those that have ended, and the number queued so far."""
+    """The trainings of one open trial: those that have ended, and the number that were queued so far."""
 
     configuration: Configuration
     ended: EndedTrainings = field(default_factory=EndedTrainings)
@@ -32,7 +34,8 @@ class _Tally:
 
 
 class OpenTrials:
-    """Decides which trainings a trial still needs, and reports the result of each complete trial to the study.
+    """Decides which trainings each drawn trial still needs, and reports the values of complete trials to the Optuna
+    study.
 
     Attributes:
         n_told: Number of trials whose values this run has reported to the study.
@@ -47,10 +50,11 @@ class OpenTrials:
         self._tallies: dict[int, _Tally] = {}
 
     def restore(self, rows: pa.Table) -> list[int]:
-        """Continues the trials of earlier runs: reports trials whose rows are complete, and queues the missing
-        trainings of all others.
+        """Continues the trials of earlier runs: reports the values of complete trials to the study, and queues the
+        missing trainings of all others.
 
-        A trial that lost rows, because a damaged file was set aside, is trained again; its value in the study stays.
+        If a damaged file was set aside, its trainings are trained again; a value that the study has for their trial
+        stays.
 
         Args:
             rows: All rows of the ledger's `trainings`.
@@ -72,11 +76,14 @@ class OpenTrials:
         return ended
 
     def ask(self, batch: int) -> None:
-        """Draws one trial of a batch of `batch` trials from the study, and queues its trainings."""
+        """Draws one trial from the study, and queues its trainings. The sampler `tpe` draws `batch` consecutive trials
+        from one model.
+        """
         self._open(_Tally(self._study.ask(batch)))
 
     def count(self, rows: pa.Table) -> list[int]:
-        """Counts newly committed rows of `trainings`, and queues further replicates for trials that need them.
+        """Counts the trainings that were just written to the ledger, and queues further trainings (replicates) for
+        trials that need them.
 
         Returns:
             The trials that have ended with these rows.
@@ -87,8 +94,8 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues the trainings of a trial that have not ended. Returns whether all have ended, which also ends the
-        trial."""
+        """Queues those trainings of a trial that have not ended. If all have ended, ends the trial and returns
+        `True`."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:
@@ -100,8 +107,8 @@ class OpenTrials:
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial still needs. If it needs none, reports the trial's value and returns
-        `True`."""
+        """Queues the trainings that a trial still needs. If it needs none, reports the trial's value to the study and
+        returns `True`."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate
@@ -123,7 +130,8 @@ class OpenTrials:
 
 
 class Pruning:
-    """Reports the values of trials to the study's pruner, and ends the trainings of trials that have fallen behind.
+    """Reports the values that trials have during training to the study's pruner, and ends the trainings of trials that
+    it prunes.
 
     The value of a trial at a step is the objective over all of the trial's trainings at this step; a training that has
     ended keeps its last value for later steps. The pruner decides on a trial only while all its trainings are being
@@ -146,7 +154,8 @@ class Pruning:
         self._closed: set[int] = set()
 
     def begin(self, rows: pa.Table) -> None:
-        """Continues from an earlier run. Trials that have ended in the study, or have rows, are not pruned any more.
+        """Takes over the trials of an earlier run. A trial that has ended in the study, or has rows in the ledger, is
+        not pruned any more.
 
         Args:
             rows: All rows of the ledger's `trainings`.
@@ -156,8 +165,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Adds the pruner's instructions to the order that sends a pack to a trainer: wait at probes (steps at which
-        trainings are measured), and end pruned trials at their step."""
+        """Returns the order for a trainer with the pruner's instructions added: wait at each probe (a step at which
+        trainings are measured), and end trainings of pruned trials at the step that was decided."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -165,8 +174,8 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Returns which trainings must end at this probe (step of measurement) or should have ended before, as
-        positions in the pack."""
+        """Returns which trainings of a pack are pruned at this probe (step of measurement) or should have been before,
+        as positions in the pack."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)
@@ -182,8 +191,8 @@ class Pruning:
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """Returns the work of a pack in training steps, for choosing pack sizes. Pruned trainings count with all their
-        steps."""
+        """Returns the number of training steps by which the speed of a pack is judged. Pruned trainings count with all
+        steps that they would have taken."""
         if not self._is_on:
             return trained.lane_steps
         return sum(task.training.parameters.n_steps for task in order.tasks)
@@ -195,7 +204,7 @@ class Pruning:
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        """Reports a trial's value at a step to the study, once all trainings of the trial have reached this step."""
+        """Reports the value that a trial has at a step to the study, once all its trainings have reached this step."""
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:

@@ -1,9 +1,9 @@
-"""Runs `attnsweep verify`: trains the groups of trainings that a claim compares, batch by batch, until the evidence
-decides or the budget is spent.
+"""Runs `attnsweep verify`: tests a claim that compares groups of trainings. Trains batch after batch until the evidence
+decides, or the budget is spent.
 
-The trainings of a claim are one ordinary sweep, with a trial for each group of trainings that the claim compares. Each
-batch is one run of the sweep, and each further batch adds replicates. Therefore the sweep can be interrupted, resumed,
-audited and replayed like any other.
+The trainings of a claim are one ordinary sweep, with a trial for each of the groups. Each batch is one run of the
+sweep, and each further batch adds replicates. So the sweep can be interrupted, resumed, audited and replayed like any
+other.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,7 @@ class Verified:
 
 
 def begin(claim: Claim, where: PlaceName, resources: Resources, console: Console) -> Summary:
-    """Trains a new claim's first batch.
+    """Trains the first batch of trainings for a new claim.
 
     Raises:
         UserError: If the claim does not fit its workload, or as in `run_sweep`. Nothing has been written then.
@@ -127,7 +127,8 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
 
 
 def check_claim(claim: Claim) -> None:
-    """Checks that a claim's statements are about what its workload measures, and about steps that trainings reach.
+    """Checks that a claim is about things that its workload measures (outcomes, metrics, heads), at steps that its
+    trainings reach.
 
     Raises:
         SpecError: If the claim names an unknown outcome, event, role, layer or metric, or a step that no training

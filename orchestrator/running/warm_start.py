@@ -1,4 +1,5 @@
-"""Reads trials of finished sweeps from their ledgers, and gives the trials to the Optuna sampler of a new sweep."""
+"""Reads trials of finished sweeps from their ledgers, as results from which the Optuna sampler of a new sweep
+learns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def warm_start(
 
 
 def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Returns the trials of earlier sweeps, as Optuna trials, from which a sweep's sampler learns.
+    """Returns the trials of earlier sweeps from which a sweep's sampler learns, as Optuna trials.
 
     Raises:
         UserError: If the file that holds them is missing, damaged, or differs from the one that the sweep recorded.
@@ -160,13 +161,13 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
 
 
 class _MisfitError(Exception):
-    """Raised for a trial that the sweep could not have drawn. The message names the trial's value and the values that
-    the sweep has."""
+    """Raised for a trial of an earlier sweep that the new sweep could not have drawn. The message names the value that
+    does not fit and the values that the new sweep has."""
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that this sweep would have drawn for a trial of an earlier sweep, given by its columns. Raises
-    `_MisfitError` if this sweep could not have drawn the trial."""
+    """Returns the parameter values with which the new sweep would have drawn a trial of an earlier sweep; `row` has the
+    trial's columns. Raises `_MisfitError` if the new sweep could not have drawn it."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
     # Rows that were written before this parameter existed contain null.
