@@ -1,4 +1,5 @@
-"""Base classes of all answers: JSON, one table in three formats, one line of text, and HTML for notebooks."""
+"""Base classes of all answers. An answer can be shown as JSON, as one line of text, as HTML in notebooks, and as a
+table of Arrow, pandas or polars."""
 
 import base64
 import dataclasses
@@ -32,7 +33,8 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 class Record:
-    """Base class of dataclasses that are written as JSON: all fields, or only the attributes that `json_keys` names.
+    """Base class of dataclasses that can be written as JSON: either all fields, or the attributes that the class lists
+    in `json_keys`.
 
     Implementers: declare a dataclass. If the JSON keys are to differ from the fields, list the keys in `json_keys`:
     `share` is an attribute under its own name, `stuck_rate=stuck` one under another key,
@@ -58,7 +60,8 @@ class Record:
 
 
 class Answer(ABC):
-    """Base class of answers to a question about a sweep: numbers as attributes, and a table that a notebook shows.
+    """Base class of answers to a question about a sweep: the numbers are attributes, and a notebook shows them as a
+    table.
 
     Implementers: declare a dataclass with `repr=False`, so that all answers print as one line.
     """
@@ -82,7 +85,8 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows. Answers whose `to_arrow` is a long grid or curve override this."""
+        """Returns the table that a notebook shows: by default all rows of `to_arrow`. Answers with very many rows, such
+        as the points of a grid or curve, override this."""
         return self.to_arrow()
 
     def __repr__(self) -> str:
@@ -94,7 +98,7 @@ class Answer(ABC):
 
 
 class DrawnAnswer(Answer):
-    """An answer with a figure, which a notebook shows below the table."""
+    """An answer that a notebook shows as a table with a figure below."""
 
     __slots__ = ()
 
@@ -117,16 +121,18 @@ def json_line(value: object) -> str:
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
-    """Makes an Arrow table with the given column types, even if there are no rows or a column has only nulls. `columns`
-    gives each column's type as `str`, `int`, `float` or an Arrow type; each row has its values in the order of the
-    columns."""
+    """Makes an Arrow table with the given column types, even if there are no rows or a column has only nulls.
+
+    `columns` gives each column's type as `str`, `int`, `float` or an Arrow type; each row has its values in the order
+    of the columns.
+    """
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(column, _TYPES.get(kind, kind)) for column, kind in zip(values, columns.values(), strict=True)]
     return pa.table(dict(zip(columns, arrays, strict=True)))
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Formats a Markdown table."""
+    """Formats rows under the names of their columns as a Markdown table."""
     lines = (f"| {' | '.join(map(str, row))} |" for row in rows)
     return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *lines])
 
@@ -159,8 +165,8 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
 
 
 def html_table(table: pa.Table) -> str:
-    """Formats the first 20 rows as an HTML table, with all texts escaped and long ones cut: names of parameters and
-    labels are untrusted. A line below the table says how many rows are left out."""
+    """Formats the first 20 rows of a table as HTML; a line below says how many rows are left out. All texts are escaped
+    and long ones are cut, because names of parameters and labels are untrusted."""
     heading = "".join(f"<th{_LEFT}>{html_text(name)}</th>" for name in table.column_names)
     rows = [list(row.values()) for row in table.slice(0, _MOST_ROWS).to_pylist()]
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)

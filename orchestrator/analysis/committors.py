@@ -1,4 +1,5 @@
-"""How far the outcome of trainings is already decided at a step: the share of its variance that their states explain.
+"""How much of the outcome of trainings is already decided at a step: 0 if the weights at this step say nothing about
+the outcome, 1 if they determine it.
 
 A training's committor q is the chance that it ends with the outcome, given its state at the step. Over the trainings of
 one configuration the mean of q is p, the outcome's rate. If the state decides nothing, every q is p; if it decides
@@ -31,8 +32,8 @@ _TAILS = (0.025, 0.975)
 
 @dataclass(frozen=True, slots=True)
 class Decided(Record):
-    """How far an outcome is decided at a step: a share from 0 to 1, with its 95% interval. The share is `None` if all
-    continuations have the outcome, or if none has."""
+    """How far the state of trainings at a step decides their outcome: a number from 0 to 1, with its 95% interval. It
+    is `None` if all continuations from this step have the outcome, or if none has."""
 
     share: float | None
     low: float
@@ -45,7 +46,8 @@ class Decided(Record):
 
 
 def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
-    """Estimates how far the states of R trainings at a step decide an outcome, from continuations of each training.
+    """Estimates how far the states of trainings at a step decide an outcome: each training is continued several times
+    from the step.
 
     Args:
         k: (R,) the number of each training's continuations that have the outcome.
@@ -68,8 +70,8 @@ def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
 
 
 def _drawn(q_R: NDArray[np.float64], open_R: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the decided share for each of several random weightings of the trainings; the weights of each sum to
-    1."""
+    """Returns the estimated share of the outcome that is decided, once for each of several random weightings of the
+    trainings (Rubin's bootstrap)."""
     weights_DR = np.random.default_rng(0).standard_exponential((_N_DRAWS, len(q_R)))
     weights_DR /= weights_DR.sum(axis=1, keepdims=True)
     p_D = weights_DR @ q_R

@@ -1,4 +1,5 @@
-"""Compares two sweeps: on pairs of trainings with equal configuration and seed if there are enough, else on all."""
+"""Compares two sweeps. If enough trainings of both have equal configuration and seed, only these pairs are compared,
+else all trainings."""
 
 import textwrap
 from collections import Counter, defaultdict
@@ -45,9 +46,12 @@ _ENOUGH_PAIRS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
-    """The difference between two sweeps' rates among the trials in one bin of a parameter, or in one cell of two
-    parameters. `n` is the number of pairs in the group or, if the sweeps are not compared on pairs, the number of
-    trainings of both sweeps."""
+    """The difference between two sweeps' rates among the trials in one bin of a parameter, or in one cell (a bin of
+    each of two parameters).
+
+    `n` is the number of pairs of trainings in the group or, if the sweeps are not compared on pairs, the number of
+    trainings of both sweeps.
+    """
 
     label: str
     n: int
@@ -58,7 +62,7 @@ class GroupDifference(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepComparison(DrawnAnswer, Record):
-    """The differences in rates between sweep A and sweep B, with intervals.
+    """The differences between sweep A and sweep B in the stuck rate and in the rate of each outcome, with intervals.
 
     Attributes:
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
@@ -134,8 +138,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields for each compared rate its name, the label of its outcome or group (else empty), and the
-        difference."""
+        """Yields each compared rate: the name of the rate, the label of its outcome or group (else empty), and the
+        difference between the two sweeps."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -144,7 +148,7 @@ class SweepComparison(DrawnAnswer, Record):
         yield from ((f"{name} by {self.by}", group.label, group.rate) for group in self.groups)
 
     def plot(self) -> "Figure":
-        """Draws all differences with their 95% intervals."""
+        """Draws the difference between the two sweeps in each compared rate, with 95% intervals."""
         from attnsweep.orchestrator.analysis import figures
 
         rows = list(self._differences())
@@ -176,8 +180,8 @@ def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How each of several trainings ended: every column has one entry per training. `ended` is true for the outcome
-    whose rate is compared."""
+    """The end of each of several trainings; every column has one entry per training. The column `ended` is true for
+    trainings with the outcome whose rate is compared."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -188,8 +192,8 @@ class _Ends:
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Counts for each trial its trainings, and those for which `has` (one entry per training) is true: (n_trials,
-        2)."""
+        """Counts the trainings of each trial, and those of them that have a property: (n_trials, 2). `has` says for
+        each training whether it has the property."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 
@@ -205,9 +209,11 @@ class _Trainings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of the sweeps A and B that are compared with each other. The two trainings of a pair have the same
-    row number in `a` and in `b`, and both have the trial number of A. `configuration` has the number of each pair's
-    configuration; it is `None` without pairs."""
+    """The trainings of two sweeps, A and B, that are compared with each other.
+
+    The two trainings of a pair have the same row number in `a` and in `b`, and both have the trial number of A.
+    `configuration` has the number of each pair's configuration; it is `None` without pairs.
+    """
 
     specs: Sequence[Sweep]
     a: _Ends
@@ -215,8 +221,8 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes the differences in several rates. Each rate is given by two masks, of A's and of B's trainings that
-        have the property."""
+        """Computes how several rates differ between sweeps A and B. Each rate is given by two masks, which mark the
+        trainings of A and those of B that have the property whose rate it is."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
@@ -226,7 +232,7 @@ class _Compared:
         return paired_differences(before, after, cluster, weight, pool)
 
     def difference_in(self, group: Group) -> GroupDifference:
-        """Computes the difference between both sweeps' rates, restricted to the trials of one group."""
+        """Computes how the compared rate differs between both sweeps among the trials of one group."""
         in_a, in_b = (np.isin(ends.trial, list(group.trials)) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
@@ -235,8 +241,8 @@ class _Compared:
         return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the change of the rate from A to B differs between groups. Trainings of one configuration (of
-        one trial, if there are no pairs) are not taken as independent."""
+        """Tests whether the change of the rate from sweep A to sweep B differs between groups of trials. Trainings with
+        the same configuration (without pairs: of the same trial) are not taken as independent."""
         place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
         rows = []
         for sweep, ends in enumerate((self.a, self.b)):
@@ -261,8 +267,10 @@ def compare(
     detail: str | None = None,
 ) -> SweepComparison:
     """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If
-    possible, compares pairs of trainings with equal configuration and seed. Raises a `UserError` for a directory
-    without a sweep, sweeps of different workloads, an unknown parameter, outcome or detail.
+    possible, compares pairs of trainings with equal configuration and seed.
+
+    Raises a `UserError` for a directory without a sweep, sweeps of different workloads, an unknown parameter, outcome
+    or detail.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two, and a test says
@@ -323,7 +331,7 @@ def compare(
 
 
 def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
-    """Lists the types of machine that trained sweeps A and B; empty if there is only one type."""
+    """Describes the types of machine that trained sweeps A and B, in words; empty if there is only one type."""
     n_by_environment: list[dict[str | None, int]] = []
     for data in (a, b):
         with data.reading() as connection:
@@ -335,8 +343,8 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Returns the outcome, with its detail if one is given, whose rate is compared. It is enough that the detail occurs
-    in one of the sweeps."""
+    """Returns which trainings count in the compared rate: those with this outcome and, if one is given, this detail. It
+    is enough that the detail occurs in one of the sweeps."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -358,8 +366,8 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Finds the parameters with one value throughout sweep A and another throughout sweep B. The trainings of a pair
-    may differ in these parameters."""
+    """Finds the parameters that have one value throughout sweep A and another throughout sweep B. If a training of A is
+    paired with one of B, the two may differ in these parameters only."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name, values in before.parameters.items():
         old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
@@ -371,7 +379,8 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns for each pair its row in A, its row in B, and the number of its configuration: three arrays."""
+    """Finds the pairs of trainings with equal configuration and seed in two sweeps. Returns three arrays with one entry
+    per pair: its row in A, its row in B, and the number of its configuration."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # Parameters that have the same value in all trainings of A and B are left out, because they cannot tell trainings
     # apart.
@@ -395,7 +404,7 @@ def _pairs(
 def _crossing(
     names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
 ) -> Crossing:
-    """Sorts the trials of both sweeps into bins of the named parameters."""
+    """Groups the trials of both sweeps together by the bins of the named parameters."""
     axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
     for name in names:
         for side in sides:

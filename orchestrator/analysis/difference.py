@@ -1,4 +1,4 @@
-"""Differences between two rates, with honest 95% intervals. Axes: G cluster, K kind of change, P pair.
+"""The difference between the rates of two sweeps, with a 95% interval that holds also for few or dependent trainings.
 
 A *pair* is two trainings with the same configuration and seed, one in sweep A and one in sweep B. The difference is the
 share of pairs that have the outcome only in B, minus the share that have it only in A. Pairs of one configuration are
@@ -19,6 +19,7 @@ counts once.
 
 Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why
 square-and-add works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.
+Axes: G cluster, K kind of change, P pair.
 """
 
 import math
@@ -70,7 +71,7 @@ class RateDifference(Record):
         return self.exceeds(0.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval is above `limit` or below `-limit`."""
+        """Whether the whole interval of the difference is above `limit` or below `-limit`."""
         return (self.low is not None and self.low > limit) or (self.high is not None and self.high < -limit)
 
 
@@ -90,8 +91,8 @@ def paired_differences(
     weight: NDArray[np.float64],
     pool: Pooling,
 ) -> tuple[RateDifference, ...]:
-    """Computes the differences of several rates over the same pairs. One bootstrap serves all of them and is
-    deterministic.
+    """Computes how several rates differ between two sweeps, over the same pairs of trainings (one of each sweep). The
+    result is deterministic: the random numbers of the bootstrap are always the same.
 
     Args:
         before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has the
@@ -123,8 +124,8 @@ def paired_differences(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """Computes the difference between the rates of two sweeps without pairs, from two numbers for each trial, `(n, k)`:
-    the trainings that count, and those with the property."""
+    """Computes the difference between the rates of two sweeps whose trainings do not form pairs. For each trial, two
+    numbers are given: the trainings that count, and those with the property."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -133,16 +134,16 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """Returns McNemar's exact p-value: how likely a split at least this uneven is if pairs change in both directions
-    with equal probability."""
+    """Returns McNemar's exact p-value for `n_up` pairs that changed in one direction and `n_down` in the other: how
+    likely a split at least this uneven is if both directions are equally probable."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """Combines the intervals of two rates into the interval of their difference `plus - minus` by square-and-add (the
-    distances from rate to bound are squared and added)."""
+    """Combines the intervals of two rates into the interval of their difference `plus - minus`. The method is
+    square-and-add: the distances from rate to bound are squared and added."""
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
@@ -152,8 +153,8 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns the correlation, over clusters, between changes in one direction and changes in the other. A positive
-    correlation would narrow the interval, so it counts as 0."""
+    """Returns how strongly changes in one direction and changes in the other are correlated over clusters of pairs. A
+    positive correlation counts as 0, because it would narrow the interval."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
@@ -169,8 +170,8 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Computes each rate's difference on bootstrap samples of the clusters, (n_rates, n_samples); `None` for a single
-    cluster."""
+    """Computes each rate's difference between the sweeps on bootstrap samples of the clusters, (n_rates, n_samples);
+    `None` for a single cluster, which cannot be resampled."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

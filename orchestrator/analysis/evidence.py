@@ -1,4 +1,5 @@
-"""Evidence for statements on rates and medians: natural logarithms of e-values.
+"""Evidence for statements on rates and medians, such as "this rate is below 0.1". The evidence is the natural logarithm
+of an e-value, which stays valid however often it is computed while trainings arrive.
 
 An e-value is a likelihood ratio, averaged over rates for which the statement holds: the likelihood of the trainings at
 such a rate, over their likelihood at a null rate, which is at the limit where the statement no longer holds. If the
@@ -37,8 +38,8 @@ rates have nearly equal variance."""
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence (log e-value) that a true rate is above `rate`, from `k` of `n` trainings. Arguments may
-    be arrays."""
+    """Computes the evidence (natural logarithm of an e-value) that a true rate is above `rate`, if `k` of `n` trainings
+    have the property. Arguments may be arrays."""
     from scipy import special
 
     mixture = special.betaln(0.5 + k, 0.5 + n - k) - special.betaln(0.5, 0.5)
@@ -48,14 +49,14 @@ def above(k: Any, n: Any, rate: Any) -> Any:
 
 
 def below(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence (log e-value) that a true rate is below `rate`, from `k` of `n` trainings. Arguments may
-    be arrays."""
+    """Computes the evidence (natural logarithm of an e-value) that a true rate is below `rate`, if `k` of `n` trainings
+    have the property. Arguments may be arrays."""
     return above(n - k, n, 1 - rate)
 
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
-    """Computes the evidence (log e-value) that the true rate of group `lower` is below `factor` times that of group
-    `upper`.
+    """Computes the evidence (natural logarithm of an e-value) that the true rate of the group `lower` is below `factor`
+    times that of the group `upper`.
 
     Args:
         lower, upper: The number of trainings with the property in each group.
@@ -70,7 +71,8 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns the log likelihood ratios of one training at each of P pairs of rates, (4, P).
+    """Returns, for many candidate pairs of true rates of two groups, how much each possible result of one training
+    changes the log likelihood against the nearest pair that contradicts the statement, (4, P).
 
     The four rows are for a training of group `lower` with the property, for one without it, and the same for `upper`.
     """
@@ -87,7 +89,8 @@ def _ratios(factor: float) -> Numbers:
 
 
 def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence (log e-value) that the median step of one group is below that of another.
+    """Computes the evidence (natural logarithm of an e-value) that the median step at which trainings of the group
+    `lower` reach a goal is below that of the group `upper`.
 
     Args:
         lower_R, upper_R: (R,) the step at which each training of a group reached the goal, infinite if it did not. For
@@ -102,7 +105,8 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence (log e-value) that the median of group `lower` is not below that of group `upper`.
+    """Computes the evidence (natural logarithm of an e-value) that the median of the group `lower` is not below that of
+    the group `upper`.
 
     The arguments are those of `medians_ordered`, but `last` is the last step of group `lower`.
     """
@@ -113,8 +117,11 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """Returns an interval of the median that stays valid however often it is computed while trainings arrive. Each end
-    is a step in `steps_R`, `lowest`, or infinity."""
+    """Returns an interval of the median of `steps_R`, the steps at which trainings reached a goal. It stays valid
+    however often it is computed while trainings arrive.
+
+    Each end is a step in `steps_R`, `lowest`, or infinity.
+    """
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
     seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least

@@ -48,12 +48,14 @@ def house_style() -> Iterator[None]:
 
 
 def share_colours(outcome: str) -> str:
-    """Returns the name of the colour map for shares of an outcome: green for `solved`, because more is better there."""
+    """Returns the name of the colour map in which shares of an outcome are drawn: green for `solved`, of which more is
+    better."""
     return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """Returns the colour, dashes and marker of the group with this number. The styles repeat after seven groups."""
+    """Returns the colour, dashes and marker of the lines of a group of trials, by the group's number. The styles repeat
+    after seven groups."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
 
@@ -93,8 +95,8 @@ def _drawable() -> frozenset[int]:
 
 
 def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
-    """Draws a point with its confidence interval along one axis; `at` is the point's coordinate on the other axis.
-    `look` holds further arguments for `Axes.errorbar`."""
+    """Draws a point with its confidence interval along one axis of a panel; `at` is the point's coordinate on the other
+    axis. `look` holds further arguments for `Axes.errorbar`."""
     x, y = (interval[0], at) if along == "x" else (at, interval[0])
     panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
 
@@ -106,8 +108,8 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """Returns the distances from an estimate to its bounds, in the form that `Axes.errorbar` takes. They are at least
-    0."""
+    """Returns the distances from an estimate to the ends of its interval, at least 0, in the form that `Axes.errorbar`
+    takes."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]
 
@@ -152,8 +154,8 @@ def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: fl
 
 
 def label_powers(axis: Axis) -> None:
-    """Labels the powers of ten at an axis's major ticks. Matplotlib's own labels are formulas, which take more time
-    than the rest of the figure."""
+    """Labels the major ticks of an axis, which are at powers of ten, as `10⁻⁴`. Matplotlib's own labels are formulas,
+    which take more time than the rest of the figure."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -187,7 +189,7 @@ def title_panel(panel: Axes, title: str) -> None:
 
 
 def name_places(panel: Axes, names: Sequence[str]) -> None:
-    """Labels the positions 0, 1, ... of the horizontal axis with names, slanted if they would overlap."""
+    """Labels the positions 0, 1, ... of a panel's horizontal axis with names, slanted if they would overlap."""
     short = [figure_text(name, 18) for name in names]
     panel.set_xticks(range(len(short)), short)
     if max(map(len, short), default=0) * len(short) > _LONG:
@@ -207,7 +209,8 @@ def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", 
 
 
 def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Makes a figure of `n` panels side by side, each for a plane of two parameters: with a frame, without a grid."""
+    """Makes a figure of `n` panels side by side, each with two parameters as its axes, with a frame and without a
+    grid."""
     figure = Figure(figsize=(width, height))
     panels = list(figure.subplots(1, n, squeeze=False).flat)
     for panel in panels:

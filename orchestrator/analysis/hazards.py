@@ -1,4 +1,5 @@
-"""How much sooner trainings reach an outcome or a role ("the goal") in one bin than in another: hazard ratios.
+"""How much sooner trainings reach an outcome or a role ("the goal") in one bin of a parameter than in another, as
+hazard ratios.
 
 The hazard is the chance that a training which has not reached the goal reaches it in the next short while. A ratio of 2
 means that this chance is twice as large as in the reference bin, at every step. Probes show only the interval between
@@ -53,7 +54,7 @@ _NONE: _Estimate = (None, None, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A grouping of trainings: by the bins of a parameter, or by layer. `place` has the number of each training's
+    """The group of each training, by the bins of a parameter or by layer. `place` has the number of each training's
     bin."""
 
     name: str
@@ -85,8 +86,11 @@ class HazardRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HazardRatios(DrawnAnswer):
-    """The hazard ratios (how soon a goal is reached in one bin, relative to another) of all bins of all parameters, for
-    the goal `what`. `note` says why some ratios could not be estimated; else it is empty."""
+    """The hazard ratios of all bins of all parameters: how soon trainings reach the goal `what` (an outcome or a role)
+    in a bin, relative to another bin.
+
+    `note` says why some ratios could not be estimated; else it is empty.
+    """
 
     what: str
     ratios: tuple[HazardRatio, ...]
@@ -97,13 +101,14 @@ class HazardRatios(DrawnAnswer):
         return f"{self.what} by {names}{self.note and f': {self.note}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per bin: the `ratio` of its hazard to that of the bin `reference`, with its 95% interval
-        `low` to `high`."""
+        """Returns one row per bin: `ratio` is its hazard (chance per step of reaching the goal) over that of the bin
+        `reference`, with the 95% interval `low` to `high`."""
         columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
     def plot(self) -> "Figure":
-        """Draws the hazard ratios with their intervals on a logarithmic axis. Bins without an estimate have no mark."""
+        """Draws the hazard ratio of each bin with its interval on a logarithmic axis. Bins without an estimate have no
+        mark."""
         from attnsweep.orchestrator.analysis import figures
 
         with figures.house_style():
@@ -128,8 +133,11 @@ class HazardRatios(DrawnAnswer):
 def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
-    """Estimates the hazard ratio of every bin of one factor, or of two. Also returns a note, which says why some ratios
-    cannot be estimated. Raises a `UserError` if there is no factor."""
+    """Estimates the hazard ratio of every bin of one factor, or of two: how soon its trainings reach the goal, relative
+    to a reference bin.
+
+    Also returns a note, which says why some ratios cannot be estimated. Raises a `UserError` if there is no factor.
+    """
     if not factors:
         raise UserError(
             "by",
@@ -163,8 +171,8 @@ def ratio_label(ratio: HazardRatio) -> str:
 def _fit(
     times: OnsetTimes, factors: Sequence[Factor], came: Sequence[Ints], references: Sequence[int], once_per_trial: bool
 ) -> tuple[dict[tuple[int, int], _Estimate], str]:
-    """Fits the hazard model. Returns the estimates by (number of the factor, number of the bin), and a note for
-    people."""
+    """Fits the hazard model. Returns the estimated ratios, by the number of the factor and the number of its bin, and a
+    note for people."""
     estimates: dict[tuple[int, int], _Estimate] = {}
     terms = []
     inside = np.ones(len(times.step), np.bool_)
@@ -190,7 +198,8 @@ def _fit(
 def _regression(
     times: OnsetTimes, places: Sequence[Ints], terms: Sequence[tuple[int, int]], once_per_trial: bool
 ) -> tuple[list[_Estimate], str]:
-    """Fits the hazard model to weighted counts of trainings, one row for each trial in one combination of bins.
+    """Fits the hazard model to the weighted counts of trainings that reached the goal, and of those that had not
+    reached it. The counts have one row for each trial in one combination of bins.
 
     Args:
         places: For each factor, the number of each training's bin.
@@ -234,9 +243,11 @@ def _regression(
 
 
 def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tuple[Floats, Floats]:
-    """Counts, for each row (a trial in one combination of bins) and interval between probes, the weighted trainings
-    that had not reached the goal before the interval, and those that reached it in the interval; both (rows,
-    intervals)."""
+    """Counts, for each row (a trial in one combination of bins) and each interval between probes, two kinds of
+    trainings: those that had not reached the goal before the interval, and those that reached it within.
+
+    Both counts are weighted and have the shape (rows, intervals).
+    """
     steps = np.sort(times.step[times.came])
     last_J = np.unique(steps)
     if len(last_J) > _MOST_INTERVALS:

@@ -41,8 +41,11 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """How much one parameter decides whether a trial is among the best. `importance` is PED-ANOVA's, not scaled to a
-    sum of 1; `chance` is its 95th percentile when the objective is shuffled over the trials."""
+    """How much one parameter decides whether a trial is among the best: PED-ANOVA's `importance`, which is not scaled
+    to a sum of 1.
+
+    For comparison, `chance` is the 95th percentile of the importance when the objective is shuffled over the trials.
+    """
 
     parameter: str
     importance: float
@@ -51,7 +54,8 @@ class ParameterImportance:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Importance(DrawnAnswer):
-    """The importance of all swept parameters for one objective, by PED-ANOVA.
+    """How much each swept parameter decides whether a trial is among the best by one objective: its importance,
+    computed by PED-ANOVA.
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.
@@ -76,7 +80,8 @@ class Importance(DrawnAnswer):
         return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
-        """Draws a bar per parameter, with a mark at the importance that 5% of random shuffles exceed."""
+        """Draws the importance of each parameter as a bar, with a mark at the importance that 5% of random shuffles
+        exceed."""
         from attnsweep.orchestrator.analysis import figures
 
         rows = range(len(self.parameters))
@@ -95,8 +100,8 @@ class Importance(DrawnAnswer):
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | None = None) -> Importance:
-    """Computes how important each swept parameter is for an objective of the sweep, by default the first. Raises a
-    `UserError` if the sweep has no objective of this name."""
+    """Computes how much each swept parameter decides whether a trial is among the best by an objective of the sweep, by
+    default the first. Raises a `UserError` if the sweep has no objective of this name."""
     named = {objective.label: objective for objective in spec.objectives}
     if name is not None:
         check_known("objective", name, list(named), "none", "see docs/sampling.md")

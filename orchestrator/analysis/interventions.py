@@ -42,7 +42,8 @@ _Place: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class InterventionRatio:
-    """The hazard (the chance per step) of reaching a goal with an intervention, divided by the hazard without it.
+    """How much sooner trainings reach a goal with an intervention than without it: the hazard (chance per step) of
+    reaching the goal with it, divided by the hazard without it.
 
     Attributes:
         what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
@@ -73,7 +74,8 @@ class InterventionRatio:
 
     @property
     def label(self) -> str:
-        """The ratio as `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` without informative pairs."""
+        """The hazard ratio as `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` if no pair of trainings shows which of
+        the two was first."""
         if self.low is None:
             return "-"
         ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))
@@ -82,8 +84,7 @@ class InterventionRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InterventionRatios(Answer):
-    """For each goal that trainings reach and each intervention, how much sooner or later they reach it: hazard
-    ratios."""
+    """How much sooner or later trainings reach each goal with each intervention, as hazard ratios."""
 
     ratios: tuple[InterventionRatio, ...]
 
@@ -92,7 +93,8 @@ class InterventionRatios(Answer):
         return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each goal and intervention: `ratio` and its 95% interval `low` to `high`."""
+        """Returns a table with a row for each goal and intervention: the hazard `ratio` and its 95% interval `low` to
+        `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
         columns |= dict.fromkeys(numbers, int)
@@ -100,8 +102,11 @@ class InterventionRatios(Answer):
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without. Goals
-    that no training of a pair reached are left out; without pairs there are no ratios."""
+    """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without, from
+    pairs of trainings with the same seed.
+
+    Goals that no training of a pair reached are left out; without pairs there are no ratios.
+    """
     pairs = _read_pairs(connection)
     ratios = []
     for what, ends in _reached(connection, workload) if pairs else ():
@@ -147,7 +152,8 @@ def _median(steps: NDArray[np.int64]) -> int | None:
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_Place, _Place]]]:
-    """Returns the pairs of each intervention: the training with the intervention, and the one without."""
+    """Returns, for each intervention, pairs of trainings that are equal except that one has the intervention and the
+    other has not."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     own = param_column(INTERVENTION)
     if f"param_{INTERVENTION}" not in columns:
@@ -167,8 +173,8 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
 ) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
-    """Yields each goal with three numbers for each training: 1 (its end is known), the step, and whether it reached the
-    goal at this step."""
+    """Yields each goal with three numbers for each training: whether its end is known (1), the step, and whether it
+    reached the goal at this step."""
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()

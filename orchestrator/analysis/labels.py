@@ -24,12 +24,13 @@ _PARAMETERS: Mapping[str, str] = MappingProxyType(
 
 
 def parameter_label(name: str) -> str:
-    """Names a parameter for the axis of a figure: in words, with its usual symbol (`$σ$`) and unit."""
+    """Formats a parameter's name for the axis of a figure: in words, with its usual symbol (`$σ$`) and unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
 
 
 def plain_label(name: str) -> str:
-    """Returns `parameter_label` without the dollar signs that mark formulas in Matplotlib."""
+    """Returns a parameter's name in words, as `parameter_label`, but without the dollar signs that mark formulas in
+    Matplotlib."""
     return parameter_label(name).replace("$", "")
 
 
@@ -58,15 +59,17 @@ def outcome_order(outcome: str) -> tuple[bool, int, str]:
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Raises a `UserError` if the given name is not among the known names. The error says what the name stands for
-    (`subject`, such as `outcome`), what is expected if no name is known (`if_none`), and the advice if no known name is
-    similar (`otherwise`)."""
+    """Raises a `UserError` if a name that the user gave is not among the known names.
+
+    The error says what the name stands for (`subject`, such as `outcome`), what is expected if no name is known
+    (`if_none`), and the advice if no known name is similar (`otherwise`).
+    """
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else if_none
         raise UserError(subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise=otherwise))
 
 
 def clipped(text: object, most: int) -> str:
-    """Shortens a text to one line of at most `most` characters; an ellipsis marks the cut."""
+    """Shortens a text to one line of at most `most` characters. An ellipsis marks where it was cut."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -76,8 +76,8 @@ from trainings left join moved using (trial, replicate)
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss at one step. A diverged training counts with an infinite loss, so a quartile may be
-    infinite; `n` is the number of trainings with a finite loss."""
+    """The quartiles of the loss over a group of trainings at one step. A diverged training counts with an infinite
+    loss, so a quartile may be infinite; `n` is the number of trainings with a finite loss."""
 
     step: int
     n: int
@@ -88,8 +88,8 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The quartiles of the loss at each step, over the trainings with one outcome, where at least half of these have a
-    finite loss."""
+    """The quartiles, over the trainings with one outcome, of the loss at each step where at least half of these
+    trainings have a finite loss."""
 
     outcome: str
     points: tuple[CurveQuartiles, ...]
@@ -109,8 +109,8 @@ def quartile_curves(
     trainings: str = "trainings",
     metric: str = _LOSS,
 ) -> dict[Any, tuple[CurveQuartiles, ...]]:
-    """Computes the quartiles of the loss by step for each group, at steps where at least half of the group has a finite
-    loss.
+    """Computes the quartiles of the loss by step for each group of trainings, at steps where at least half of the group
+    has a finite loss.
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
@@ -142,16 +142,18 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """Computes a loss curve for each outcome that has probes, in the order of `OUTCOMES`."""
+    """Computes the quartiles of the loss by step for each outcome that has probes, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
 
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The loss quartiles of the trainings with one outcome and one motion. `motion` is `moving` if their loss was still
-    falling at their end, and `still` if not. It is empty for trainings that diverged, failed or were pruned, of which
-    this is unknown."""
+    """The quartiles of the loss by step, over the trainings with one outcome and one motion: `moving` if the loss was
+    still falling at the end, `still` if not.
+
+    The motion is empty for trainings that diverged, failed or were pruned, of which it is unknown.
+    """
 
     outcome: str
     motion: str
@@ -160,14 +162,14 @@ class MotionCurve:
 
 
 def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the temporary table `endings`, if it does not exist: each training's outcome, its motion (whether its
-    loss was still falling), and both as `outcome/motion`."""
+    """Creates the temporary table `endings`, if it does not exist. It has each training's outcome, its motion (whether
+    its loss was still falling at the end), and both as `outcome/motion`."""
     connection.execute(_ENDINGS)
 
 
 def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
-    """Computes a loss curve for each outcome and motion (whether the loss was still falling at the end), the curves of
-    falling losses first."""
+    """Computes the quartiles of the loss by step for each outcome, separately for trainings whose loss was still
+    falling at the end (first) and for the others."""
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()

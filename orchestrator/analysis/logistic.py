@@ -76,7 +76,8 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A point on the path of Newton's method to the maximum of the likelihood."""
+    """One step of Newton's method on the way to the maximum of the likelihood: the coefficients, and what follows from
+    them."""
 
     coefficients: Floats
     probability: Floats
@@ -91,8 +92,9 @@ class _Place:
 
 
 def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats) -> Floats:
-    """Returns the covariance of the P coefficients, (P, P), clustered by trial, for a regression that converged. Use it
-    with Student's t and T - P degrees of freedom for T trials.
+    """Returns the covariance of the coefficients of a logistic regression that converged, (P, P) for P terms. It allows
+    for trainings of one trial that depend on each other. Use it with Student's t and T - P degrees of freedom for T
+    trials.
 
     Args:
         design: (T, P) the terms, one row for each trial.

@@ -1,4 +1,5 @@
-"""The types of machine that trained a sweep's rows: on two types, equal trainings may differ in their last bits."""
+"""The types of machine that trained a sweep's trainings. On machines of two types, equal trainings may differ in their
+last bits."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,9 +16,12 @@ def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, i
 
 
 def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[SweepDirectory]) -> str:
-    """Lists the types of machine, the most frequent first: `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2,
-    PyTorch 2.13.0`. `trainings` gives the number of trainings by the id of their environment; records in `directories`
-    describe the environments."""
+    """Lists how many trainings each type of machine trained, the most frequent type first: `600 on x86_64, AVX512,
+    PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`.
+
+    `trainings` gives the number of trainings by the id of their environment; records in `directories` describe the
+    environments.
+    """
     n_by_type: Counter[str] = Counter()
     for name, environment in _named(trainings, directories).items():
         n_by_type[environment.type_in_words] += trainings[name]
@@ -25,7 +29,7 @@ def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[Sw
 
 
 def are_several(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> bool:
-    """Returns whether the given environments (their ids) are known to include more than one type of machine."""
+    """Returns whether the environments with the given ids are known to include more than one type of machine."""
     seen = _named(trainings, directories).values()
     return len({machine.machine for machine in seen} - {None}) > 1 or len({machine.torch for machine in seen}) > 1
 

@@ -1,4 +1,4 @@
-"""Merges several sweeps of one workload into one directory for analysis; `open_sweep` does so in memory."""
+"""Merges several sweeps of one workload into one directory for analysis. `open_sweep` merges them in memory instead."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -34,8 +34,8 @@ _MUST_AGREE = ("replicates", "objective", "constraints", "sampler", "pruner", "c
 
 
 def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
-    """Copies the rows of several finished sweeps (at least two) into a new directory `out`. The sweeps themselves are
-    not changed.
+    """Copies the rows of several finished sweeps (at least two) into a new directory `out`, which can be analysed like
+    one sweep. The original sweeps are not changed.
 
     Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` names the sweep of
     a row. The space has the parameters that vary in any of the sweeps, or between them.
@@ -96,8 +96,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
 
 
 def _begun(out: PlaceName) -> SweepDirectory | None:
-    """Returns the unfinished merge in this directory; `None` if the directory is new. Raises a `UserError` if the
-    directory holds anything else."""
+    """Returns the unfinished merge that this directory holds; `None` if the directory is new. Raises a `UserError` if
+    the directory holds anything else."""
     try:
         SweepDirectory.open(out)
     except CutShortError:
@@ -202,7 +202,8 @@ def _shared_defaults(directories: Sequence[SweepDirectory], spec: Sweep) -> dict
 
 
 def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
-    """Writes the rows of all sweeps as one fragment of the merged ledger; writes nothing if there are no rows."""
+    """Writes the rows of all merged sweeps to the ledger of the new directory, as one fragment (a set of files that is
+    added at once); writes nothing if there are no rows."""
     contents = {}
     for table in TABLES:
         # A sweep without rows has no Parquet files, and a sweep of models without attention heads has none of the table
@@ -221,7 +222,8 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
 
 
 def _rows(parts: Sequence[tuple[Place, Snapshot, int]], table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of all sweeps with the columns of `schema`; columns that a sweep lacks are null.
+    """Yields the rows of one table of all sweeps that are merged, with the columns of `schema`; columns that a sweep
+    lacks are null.
 
     Args:
         parts: For each sweep, its place, the snapshot of its ledger, and the number that its trial 0 gets.

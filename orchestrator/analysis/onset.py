@@ -1,4 +1,5 @@
-"""When trainings reach an outcome, a role or an event ("the goal"): curves of the share by step. Axes: R training."""
+"""When trainings reach an outcome, a role or an event ("the goal"): curves of the share of trainings that have reached
+it, by step. Axes: R training."""
 
 import itertools
 from collections.abc import Sequence
@@ -21,10 +22,12 @@ _HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
-    """The step by which half of all trainings of a group have reached the goal (an outcome, a role or an event), read
-    off the group's Kaplan-Meier curve: the first step at which the curve is at least 1/2. For the 95% interval, `low`
-    and `high` are the first steps at which the upper and the lower end of the band are at least 1/2. A step is `None`
-    if its curve stays below 1/2."""
+    """The step by which half of all trainings of a group have reached the goal (an outcome, a role or an event), with a
+    95% interval. A step is `None` if it cannot be read off the curve.
+
+    It is the first step at which the group's Kaplan-Meier curve is at least 1/2. For the interval, `low` and `high` are
+    the first steps at which the upper and the lower end of the curve's band are at least 1/2.
+    """
 
     step: int | None
     low: int | None
@@ -33,7 +36,7 @@ class HalfReached:
 
 @dataclass(frozen=True, slots=True)
 class OnsetCurve:
-    """The share of a group's trainings that have reached the goal (an outcome, role or event), by step.
+    """The share of the trainings of one group that have reached the goal (an outcome, role or event), by step.
 
     Attributes:
         labels: The labels of the group's bins, one for each parameter.
@@ -55,7 +58,7 @@ class OnsetCurve:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset(DrawnAnswer):
-    """When trainings reach the goal `what` (an outcome, a role or an event), by group.
+    """When trainings reach the goal `what` (an outcome, a role or an event), for each group of trials.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
@@ -84,8 +87,8 @@ class Onset(DrawnAnswer):
         return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
-        """Returns one row per group: its counts, and the step by which half of its trainings reached the goal, with
-        interval."""
+        """Returns one row per group of trials: the number of its trainings, how many of them reached the goal, and the
+        step by which half had reached it, with interval."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
         rows = [
             (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
@@ -97,9 +100,11 @@ class Onset(DrawnAnswer):
         return self.medians()
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group and step: the `share` that has reached the goal, with its pointwise 95% interval
-        `low` to `high`. If there are two parameters, each has a column `param_<name>` with the label of the group's
-        bin."""
+        """Returns one row per group of trials and step: the `share` of trainings that have reached the goal, with its
+        pointwise 95% interval `low` to `high`.
+
+        If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
+        """
         crossed = self._factors if len(self._factors) > 1 else ()
         columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
         columns |= {"step": int, "share": float, "low": float, "high": float}
@@ -111,7 +116,8 @@ class Onset(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws the share that has reached the goal by step: one line per group with its pointwise 95% band."""
+        """Draws the share of trainings that have reached the goal, by step: one line per group of trials, with a
+        pointwise 95% band."""
         return onset_figure(self.what.replace("_", " "), self.curves, by_label(self.by))
 
 
@@ -147,7 +153,8 @@ def onset_by(
 
 
 def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
-    """Returns the bin of each training, for each of the parameters that the trials are grouped by."""
+    """Returns the groups of the trainings by each parameter that the trials are grouped by: one factor per parameter,
+    which has the bin of each training."""
     factors = []
     for name, axis in zip(crossing.names, crossing.axes, strict=True):
         place = {trial: at for at, group in enumerate(axis) for trial in group.trials}
@@ -157,7 +164,8 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates a curve for each combination of bins that has trainings; the last factor's bins vary fastest."""
+    """Estimates the share of trainings that have reached the goal, by step, for each combination of bins that has
+    trainings. The bins of the last factor vary fastest."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

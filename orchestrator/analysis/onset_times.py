@@ -1,4 +1,5 @@
-"""When trainings reach an outcome, an event or a level of the loss ("the goal"): read from a ledger, and as a curve.
+"""The steps at which trainings reach an outcome, an event or a level of the loss ("the goal"): read from a ledger, and
+summarized as a curve.
 
 The curve is the share of trainings that have reached the goal, by step: the Kaplan-Meier estimate. Trainings may have
 different lengths. A training that ends without the goal is censored at its last step. The variance is Greenwood's,
@@ -59,9 +60,11 @@ class CurvePoint:
 def share_by_step(
     step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
 ) -> tuple[CurvePoint, ...]:
-    """Computes the Kaplan-Meier estimate of the share of trainings that have reached a goal, such as an outcome, at up
-    to 64 steps from 0 to the last step of any training; no points without trainings. The first arguments are those of
-    `OnsetTimes`."""
+    """Computes the share of trainings that have reached a goal, such as an outcome, at up to 64 steps from 0 to the
+    last step of any training: the Kaplan-Meier estimate.
+
+    Without trainings there are no points. The first arguments are those of `OnsetTimes`.
+    """
     if len(step) == 0:
         return ()
     times_T = np.union1d(step, [0])
@@ -97,8 +100,8 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns how many independent trainings would give an estimate of this variance, and a lower bound of that number:
-    one training per trial, reduced for censoring.
+    """Returns how many independent trainings would give an estimate of the share with the same variance, and a lower
+    bound of that number: one training per trial, or fewer where trainings are censored.
 
     Args:
         spread, spread_of_trials: Greenwood's variance, and the same variance with the terms of a trial's trainings
@@ -119,7 +122,8 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each of R trainings reached an outcome, a role or an event ("the goal"), or was censored.
+    """The step at which each of several trainings reached an outcome, a role or an event ("the goal"), or up to which
+    it is known not to have reached it (censored).
 
     Attributes:
         trial, step: (R,) the training's trial, and the step.
@@ -141,9 +145,12 @@ class OnsetTimes:
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of those trainings that reach the goal within the steps of the sweep have reached it;
-        `None` if no training does. Like the curve, it takes into account that censored trainings might have reached the
-        goal later."""
+        """The step by which half of the trainings that reach the goal at all have reached it; `None` if no training
+        does.
+
+        Only steps of the sweep count. Like the curve, it takes into account that censored trainings might have reached
+        the goal later.
+        """
         times_T, came_T = np.unique(self.step[self.came], return_counts=True)
         if len(times_T) == 0:
             return None
@@ -152,12 +159,13 @@ class OnsetTimes:
         return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        """The share of trainings that have reached the goal, by step."""
+        """The Kaplan-Meier estimate of the share of trainings that have reached the goal, by step, with intervals."""
         return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """Reads for each training the step from which its outcome held. Failed and pruned trainings are left out.
+    """Reads for each training the step from which on it had the given outcome. Failed and pruned trainings are left
+    out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
     a training that ended for good (solved, diverged or converged) can never change its outcome. If that is another
@@ -188,7 +196,7 @@ def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | 
 
 
 def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Lists a ledger's reference levels (the losses of simple predictors), in the workload's order."""
+    """Lists the names of a ledger's reference levels (the losses of simple predictors), in the workload's order."""
     return _names_after(connection, "level_")
 
 
@@ -207,9 +215,12 @@ def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str
 def _read_times(
     connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
 ) -> OnsetTimes:
-    """Reads when trainings reached a goal, leaving out failed and pruned ones. A training that ended for good without
-    reaching it counts as not having reached it up to the last step of all trainings. `came`, `reached` and `start` are
-    SQL expressions: whether a training reached the goal, at which step, and where steps count from."""
+    """Reads the steps at which trainings reached a goal. Failed and pruned trainings are left out.
+
+    A training that ended for good without reaching it counts as not having reached it up to the last step of all
+    trainings. `came`, `reached` and `start` are SQL expressions: whether a training reached the goal, at which step,
+    and where steps count from.
+    """
     query = _TIMES.format(came=came, reached=reached, start=start, trainings=trainings, judged=IS_JUDGED)
     rows = connection.execute(query).fetchnumpy()
     came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))

@@ -64,8 +64,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class SweepData:
-    """The tables of the sweeps in `directories`, and answers computed from them. Each answer uses all rows committed so
-    far."""
+    """The tables of one sweep or of several (`directories`), and methods that answer questions from them. Each answer
+    uses all rows that were committed before it."""
 
     directories: tuple[SweepDirectory, ...]
     _ledgers: tuple[Ledger, ...] = field(compare=False)
@@ -104,7 +104,7 @@ class SweepData:
         return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", MOST_CHARACTERS))
 
     def _repr_html_(self) -> str:
-        """Shows the number of trainings so far by sweep and outcome."""
+        """Shows the number of finished trainings of each sweep, by outcome, in a notebook."""
         counts = self.sql(
             "select sweep, outcome, count(distinct trial) as trials, count(*) as trainings "
             "from trainings group by all order by min(trial), trainings desc, outcome"
@@ -133,7 +133,7 @@ class SweepData:
         return self.sql("from trainings", format)
 
     def curves(self, format: TableFormat = "arrow") -> Any:
-        """Returns one row per training, step and metric: the measured values."""
+        """Returns one row per training, step and metric, with the value that was measured."""
         return self.sql("from curves", format)
 
     def heads(self, format: TableFormat = "arrow") -> Any:
@@ -183,7 +183,7 @@ class SweepData:
             return outcome_rates(connection, crossing, pooling(*self._specs))
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
-        """Fits the probability that a training ends stuck, or with one outcome, as a surface over two parameters.
+        """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters.
         Raises a `UserError` for an unknown parameter, one without numbers, or an unknown outcome or detail.
 
         Args:
@@ -194,9 +194,11 @@ class SweepData:
             return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
 
     def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
-        """Computes a rate in the cells of the parameters `a` and `b`, and tests whether the effect of one parameter
-        depends on the other. Outcome and detail are as for `stuck_rates`. Raises a `UserError` for an unknown
-        parameter, outcome or detail."""
+        """Computes the rate of stuck trainings, or of one outcome, in the cells of the parameters `a` and `b`, and
+        tests whether the effect of one parameter depends on the other.
+
+        Outcome and detail are as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
+        """
         first, second = names_of([a, b])
         with self.reading() as connection:
             ending = read_ending(connection, outcome, detail)
@@ -205,15 +207,18 @@ class SweepData:
     def interactions(
         self, parameters: Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
     ) -> Interactions:
-        """Tests all pairs of parameters for interaction, with p-values adjusted for the number of pairs. By default the
-        parameters are those that a sweep varies, or in which the sweeps differ; outcome and detail are as for
-        `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail."""
+        """Tests for all pairs of parameters whether the effect of one on a rate depends on the other. The p-values are
+        adjusted for the number of pairs.
+
+        By default the parameters are those that a sweep varies, or in which the sweeps differ; outcome and detail are
+        as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
+        """
         with self.reading() as connection:
             names = self.differing(connection) if parameters is None else list(parameters)
             return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
-        """Computes the share of trainings in which a role of attention heads has emerged, by step. Failed and diverged
+        """Computes, by step, the share of trainings in which a role of attention heads has emerged. Failed and diverged
         trainings are left out. Raises a `UserError` for an unknown role or parameter, or more than two parameters.
 
         A role emerges at the first probe at which some head of the layer has it, if some head has it at the next probe
@@ -228,9 +233,12 @@ class SweepData:
             return read_emergence(connection, self._specs, role, names_of(by), layer)
 
     def onset(self, outcome: str, by: str | Sequence[str] | None = None) -> Onset:
-        """Computes the share of trainings that have an outcome, such as `solved`, and keep it, by step; the groups are
-        the bins of the parameter `by`, or of two, by default one group of all trials. Failed trainings are left out.
-        Raises a `UserError` for an unknown outcome or parameter, or more than two parameters."""
+        """Computes, by step, the share of trainings that have an outcome, such as `solved`, and keep it. Failed
+        trainings are left out.
+
+        The groups are the bins of the parameter `by`, or of two; by default one group of all trials. Raises a
+        `UserError` for an unknown outcome or parameter, or more than two parameters.
+        """
         with self.reading() as connection:
             check_known("outcome", outcome, outcomes_of(connection), "", "see docs/outcomes.md")
             return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
@@ -314,7 +322,7 @@ class SweepData:
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Names the parameters that a sweep varies, or in which the opened sweeps differ."""
+        """Lists the names of the parameters that a sweep varies, or in which the opened sweeps differ."""
         varied = dict.fromkeys(name for sweep in self.directories for name in swept_names(sweep.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(
