@@ -1,4 +1,4 @@
-"""First-order optimizers for packs (trainings of one program), with schedules and clipping for each training.
+"""First-order optimizers for packs (trainings in one batched program). Each training has its own schedule and clipping.
 
 An operation that no training of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
 term of exactly 0, so that the bits of a training do not depend on the other trainings. Axes: L training (lane), always
@@ -25,7 +25,7 @@ _CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
-    """Trains all trainings together: each step evaluates loss and gradient once, then updates the parameters.
+    """Trains all trainings of a pack together. Each step evaluates loss and gradient once, then updates the parameters.
 
     Attributes:
         constants: The rates that are the same at all steps, by name, with one value per training, of hyperparameters
@@ -63,22 +63,24 @@ class FirstOrder(Optimizer):
         return until == stops[0]
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
-        """Computes each training's learning rate at a step, counted from 0, or at several steps (the first axis)."""
+        """Computes each training's learning rate at a step, counted from 0; or at several steps, which are then the
+        first axis."""
         rate = self.settings.column("learning_rate")
         if self._is_scheduled:
             return rate * schedule_factor(self.settings, step, falls=self._has_cosine)
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """Computes the update rule's corrections, such as Adam's for bias, at the given steps: by name, (n_steps,
-        n_trainings, 1)."""
+        """Computes by name, for the given steps, the numbers that an update rule derives from the step, such as Adam's
+        bias corrections. Their shape is (n_steps, n_trainings, 1)."""
         by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
             name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]
         }
 
     def ahead(self, steps: range) -> list[State]:
-        """Computes, for each given step, the rates that change from step to step, by name with one value per training.
+        """Computes for each given step the rates that change from step to step, such as the learning rate: by name, one
+        value per training.
 
         The rates are tensors that exist before the steps are taken. So all steps run the same operations on different
         tensors, and a captured step can be replayed with the rates of another step.
@@ -91,7 +93,8 @@ class FirstOrder(Optimizer):
         ]
 
     def state_of(self, parameters: State) -> State:
-        """Returns by name, without copying, the tensors other than `parameters` that steps change in place.
+        """Returns by name, without copying, the tensors that steps change in place besides `parameters`, such as
+        running averages.
 
         Running averages are called `<name of the average>/<parameter>`.
         """
@@ -117,11 +120,12 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The optimizer's part of a program's key: the names of all constants, and of those with the usual value."""
+        """Names the optimizer's operations, as a part of the key by which compiled programs are looked up: all
+        constants, then those with the usual value."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
-        """Groups trainings with equal hyperparameters, because corrections are computed once per group."""
+        """Groups trainings with equal hyperparameters, so that bias corrections are computed only once per group."""
         names = self.rule.computed_from
         settings_of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
         kinds = list(dict.fromkeys(settings_of_lanes)) or [()]
@@ -152,7 +156,8 @@ class FirstOrder(Optimizer):
         return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Expands values per step and group of trainings to values per step and training, (n_steps, n_trainings, 1)."""
+        """Expands values that are given per step and group of trainings, so that every training has its group's value:
+        (n_steps, n_trainings, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills a tensor on the device. With a copy from the host, the host would wait for the device.
@@ -163,7 +168,7 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one step of several trainings, which updates `parameters` and `state` in place.
+    """Takes one optimizer step of several trainings: updates `parameters` and `state` in place.
 
     Args:
         parameters: The parameters by name at which the loss was evaluated, with trainings as first axis.
@@ -187,7 +192,7 @@ def take_step(
 
 
 def is_mask(name: str) -> bool:
-    """Returns whether a rate of this name is a mask of the entries that move (that are not frozen)."""
+    """Returns whether the rate of this name is a mask, which is true at the parameter entries that are not frozen."""
     return name.startswith(f"{MOVES}/")
 
 
@@ -209,7 +214,7 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Scales the gradients of each training down to a norm of at most its `largest_norm`; NaN means no limit.
+    """Scales each training's gradient down to a norm of at most the training's `largest_norm`; NaN means no limit.
 
     The formula is that of `torch.nn.utils.clip_grad_norm_`, which adds 1e-6 to the norm in the factor.
     """
@@ -219,7 +224,7 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """Computes for each training the Euclidean norm over all its tensors together."""
+    """Computes for each training the Euclidean norm over all given tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
     # `reduce` adds the tensors one by one. A `sum` over the first axis of a stacked tensor would add in an order that
     # depends on the number of trainings, and so round differently.

@@ -1,4 +1,5 @@
-"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings; takes gradients.
+"""Turns functions of a module into pure functions of tensors, which `vmap` can map over trainings, and differentiates
+them.
 
 Axes: L training, K training evaluated.
 """
@@ -53,7 +54,8 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
-    """Runs a function of one training's module and batch once, without dropout, and records which functions it calls.
+    """Runs a function of one training's module and batch once, without dropout, and records which PyTorch functions it
+    calls that the engine replaces.
 
     Returns:
         The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.
@@ -66,7 +68,7 @@ def forms_in(
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
-    """Splits a state into parameters, in the module's order, and buffers."""
+    """Splits a module's state by name into parameters, in the module's order, and buffers."""
     parameters = {name: state[name] for name, _ in template.named_parameters()}
     return parameters, {name: value for name, value in state.items() if name not in parameters}
 
@@ -74,7 +76,8 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Turns a function of one training into one of many: parameters, buffers, batch and results get a first axis.
+    """Turns a function of one training into a function of many. Parameters, buffers, batch and results get the training
+    as first axis.
 
     The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
     """
@@ -104,7 +107,8 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Makes a function of a module the forward pass of a new module, so that `functional_call` can evaluate it."""
+    """Makes a function of a module the forward pass of a new module, because `functional_call` can replace weights only
+    in a forward pass."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()
@@ -116,7 +120,7 @@ class _Objective(nn.Module, Generic[R]):
 
 
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    """Copies values by name, one number per training, to the CPU's memory, in float64.
+    """Copies values by name, one number per training, to the CPU as float64 arrays.
 
     Raises:
         TypeError: If a value is not one real number per training.
@@ -128,7 +132,7 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Checks that `values` are one real number per training, and returns them.
+    """Checks that `values` has one real number per training, and returns it.
 
     Raises:
         TypeError: If `values` are anything else.
@@ -143,7 +147,7 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the loss of each training, detached, and its gradient with respect to the training's row of parameters.
+    """Returns each training's loss, detached, and the loss's gradient with respect to the training's row of parameters.
 
     Raises:
         TypeError: If the loss is not one real number per training.
@@ -153,7 +157,8 @@ def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradients_of(name: str, loss: Tensor, at: State) -> State:
-    """Returns by name the gradients of a loss, of one training or of each, with respect to the tensors in `at`.
+    """Returns by name the gradients of a loss with respect to the tensors in `at`, for one training or for each of
+    several.
 
     Raises:
         SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.

@@ -1,4 +1,5 @@
-"""Draws the initial parameters: N(0, init_sigma^2), or as the module initializes itself. Axes: L training."""
+"""Draws the initial parameters: from a normal distribution with the standard deviation `init_sigma`, or as the module
+initializes itself. Axes: L training."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class DrawnByEngine:
-    """Marks layers that the engine initializes even if the other layers of the module initialize themselves."""
+    """A mixin for layers that the engine initializes even if the module's other layers initialize themselves."""
 
 
 StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
@@ -26,7 +27,8 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all trainings, scaled by each training's `init_sigma` if it has one.
+    """Draws the initial parameters of all trainings. A training's `init_sigma`, if it has one, is the standard
+    deviation.
 
     Where `init_sigma` is a number, matrices (two axes or more) are drawn from the random streams `init/<parameter
     name>`, and vectors (biases, layer-norm gains) keep the values from `build`.
@@ -76,8 +78,8 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """Returns how trainings without `init_sigma` start: from the module's own values if it has any, otherwise like
-    PyTorch's layers."""
+    """Returns how trainings without `init_sigma` are initialized: with the module's own values if it has any, otherwise
+    like PyTorch's layers."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

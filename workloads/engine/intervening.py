@@ -1,4 +1,4 @@
-"""Carries out the interventions of the trainings of a pack (trainings computed together) between two steps.
+"""Carries out interventions (changes to a training while it runs) on the trainings of a pack, between two steps.
 
 Axes: L training, n entry of a training's parameters, H head.
 
@@ -39,7 +39,8 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers to the attention layers whose heads some training clamps (fixes to a pattern) or scales.
+    """Adds buffers to each attention layer with heads whose attention some training fixes (clamps) or whose logits some
+    training scales.
 
     The modules of all trainings get the same buffers.
 
@@ -90,7 +91,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copies from a state into a module the buffers that clamp (fix) the attention of heads or scale their logits."""
+    """Copies into a module, from a state, the buffers that fix the attention of heads or scale their logits."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))
@@ -99,7 +100,7 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Carries out the interventions (changes to a training while it runs) of all trainings of a program."""
+    """Carries out the interventions (changes to a training while it runs) of all trainings of a batched program."""
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
         texts = [training.parameters.intervention for training in lanes.trainings]
@@ -111,8 +112,8 @@ class Interventions:
         self.hold(state, lanes, 0)
 
     def next_after(self, step: int, until: int) -> int:
-        """Returns the first step after `step` at which an intervention begins, ends or adds noise to the weights; at
-        most `until`."""
+        """Returns the first step after `step` at which some intervention begins, ends or adds noise to the weights;
+        `until` if none does before it."""
         return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
@@ -125,8 +126,8 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Sets the masks of frozen parameters, the fixed attention patterns and the logit factors of all trainings to
-        their values at a step."""
+        """Sets the masks of frozen parameters, the fixed attention patterns and the factors of logits of all trainings
+        to their values at one step."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
@@ -137,8 +138,8 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns by name the buffers that fix or scale the attention of heads, with their values for each training at
-        the given steps."""
+        """Returns by name the buffers that fix the attention of heads or scale their logits. Each training gets the
+        values of its own step in `steps`."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers
@@ -162,7 +163,8 @@ class Interventions:
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """Returns a mask of the parameters, one row per training, that is true where the value is not frozen at a step."""
+    """Returns a mask of the parameters, one row per training. It is false where the parameter is frozen at this
+    step."""
     frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
     moves = {}
     for name, value in state.parameters.items():
@@ -172,8 +174,8 @@ def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to the parameters of the training at position `lane`. `size` is the norm of the noise over that of the
-    parameters."""
+    """Adds noise to the parameters of the training at position `lane`. `size` is the norm of the noise relative to the
+    norm of the parameters."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
@@ -189,13 +191,16 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the tensor of parameters by a copy. Captured GPU steps work on a memory of their own; the new tensor
-    makes them load it."""
+    """Replaces the tensor of parameters by a copy.
+
+    Captured GPU steps use their own copy of the parameters, and load them again if the tensor is a new one.
+    """
     state.rows = state.rows.clone()
 
 
 def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
-    """Returns by name the attention layers whose heads can be fixed to a pattern or scaled, numbered as in `heads`."""
+    """Returns by name the attention layers whose heads can be fixed to a pattern or scaled, in the order in which
+    `heads` numbers them."""
     return {name: layer for name, layer in module.named_modules() if CLAMP in layer._buffers}
 
 

@@ -1,5 +1,5 @@
-"""Applies a workload's `judge` and its conditions to measurements, and checks the results. Axes: L training, P probe
-(measured step)."""
+"""Applies a workload's `judge` and its conditions to measurements, and checks the resulting labels. Axes: L training, P
+probe (measured step)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,8 +57,8 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 def first_held(
     workload: Workload[P], parameters: P, evidence: Evidence, last_probe: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Returns for every event and training the index of the first probe (measurement) at which the condition held; -1
-    if at none.
+    """Returns for each event of each training the index of the first probe (measured step) at which the event's
+    condition held; -1 if at none.
 
     Args:
         last_probe: For each training the last probe that it reached; later probes are ignored.
@@ -83,12 +83,12 @@ def first_held(
 
 
 def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Returns which outcomes count as stuck, as a bool array in the shape of `outcome`."""
+    """Returns where an outcome counts as stuck, as a bool array in the shape of `outcome`."""
     return np.isin(outcome, [name for name, meaning in with_own(workload.outcomes).items() if meaning.is_stuck])
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns for each training the `eval_loss` below which the training counts as diverged.
+    """Returns for each training the bound of its `eval_loss` below which it counts as diverged.
 
     The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
     training's reference levels (losses of simple predictors) is negative.

@@ -1,4 +1,4 @@
-"""The state of a pack (trainings of one program) that steps read and change: its width, its lanes and its optimizer.
+"""The state of a pack (trainings in one batched program) that steps read and change: parameters, buffers and optimizer.
 
 A lane is one training of the pack, or an unused copy of one. The width of a pack is the number of lanes that it
 computes, from its first step to its last. On a GPU, the kernels of matrix products and sums depend on the number of
@@ -30,8 +30,8 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns how many trainings, copies included, a pack always computes on this device (a power of two); `None` if
-    the number may vary.
+    """Returns the fixed number of trainings, copies included, that a pack computes on this device (a power of two);
+    `None` if the number may shrink.
 
     Args:
         n_trainings: The number of trainings with which the pack begins, which is the ledger's column `pack_size`.
@@ -40,13 +40,14 @@ def width_on(device: str, n_trainings: int) -> int | None:
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:
-    """Extends the first axis of `value`, the trainings, to length `size` with copies of the last training."""
+    """Extends the first axis of `value`, which is the training, to length `size` by copies of the last training."""
     return value[arange(size, device=value.device).clamp(max=len(value) - 1)]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem that trainings with equal static parameters solve: workload, module and layout of the parameters.
+    """What trainings with equal static parameters have in common: the workload, the module, and the layout of the
+    parameters.
 
     Attributes:
         parameters: The parameters of any of the trainings; only static ones are read.
@@ -61,14 +62,15 @@ class Problem:
 
     @property
     def shape(self) -> Hashable:
-        """A key that is equal for two problems if and only if their trainings can share compiled programs, for batches
-        of equal shapes."""
+        """A key of the trainings' program: equal for two problems if and only if their trainings can share compiled
+        programs, given batches of equal shapes."""
         return self.parameters.static_key(), self.constants
 
 
 @dataclass
 class LaneState:
-    """The state of trainings with equal static parameters: parameters, buffers and optimizer, all at the same step.
+    """The state of trainings with equal static parameters: parameters, buffers and optimizer. All trainings are at the
+    same step.
 
     Attributes:
         rows: The parameters, one row per training.
@@ -85,7 +87,7 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The optimizer, which must be of first order, because only such an optimizer's steps can be compiled."""
+        """The optimizer, which must be of first order: only the steps of first-order optimizers can be compiled."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 
@@ -100,7 +102,8 @@ Batches = Callable[[int, int], Sequence[Batch]]
 
 
 def shapes_of(batch: Batch) -> Hashable:
-    """Returns a key by which programs are looked up: the batch's names, dtypes, and shapes of a single training."""
+    """Returns a key of a batch, by which compiled programs are looked up: the tensors' names, their types, and their
+    shapes for a single training."""
     return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())
 
 
@@ -116,5 +119,5 @@ def optimizer_of(lanes: Lanes[P]) -> Optimizer:
 
 
 def optimizer_named(name: str, settings: Settings) -> Optimizer:
-    """Makes the optimizer with this name, in the state before its first step."""
+    """Makes the optimizer with this name, ready for its first step."""
     return FirstOrder(UPDATE_RULES[name], settings) if name in UPDATE_RULES else Lbfgs(settings)

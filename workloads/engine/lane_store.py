@@ -1,4 +1,5 @@
-"""Stores the trainings of a pack (one program): the state of those that go on, the final parameters of ended ones.
+"""Stores the state of the trainings of a pack (one batched program): the present state of active trainings, and the
+final parameters of ended ones.
 
 Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
 after them copies of the last one where the pack's width is fixed.
@@ -28,7 +29,7 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of all trainings of a pack (one program), and what is needed to draw batches and drop ended trainings.
+    """The state of all trainings of a pack (one batched program). Draws their batches and drops ended trainings.
 
     Args:
         workload, trainings, device, start, width, redraw: The arguments of `Pack`.
@@ -74,11 +75,11 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Selects, from values by name of all computed lanes, those of the trainings that have not ended."""
+        """Selects, from values by name of all computed trainings, the values of those that have not ended."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
-        """Returns the batch of a step, with trainings as first axis, dropout masks included."""
+        """Returns the batch of a step, dropout masks included. Its first axis is the training."""
         # Batches are kept, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self.position
@@ -92,7 +93,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """Returns the batches of steps `start` to `until` - 1, or of the first few of these steps."""
+        """Returns the batches of steps `start` to `until` - 1, or of only the first few of these steps."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             # Only one batch is kept if it has dropout masks, because masks take much memory.
@@ -102,7 +103,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """Finds the calls of dropout in the loss on batches of this shape, by one evaluation of the loss per shape."""
+        """Finds the calls of dropout in the loss. Evaluates the loss once for each shape of batches to do so."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
@@ -136,8 +137,8 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at the given positions: the final ones, or the present
-        ones of active trainings."""
+        """Returns parameters and buffers of the trainings at the given positions: final ones for ended trainings,
+        present ones for active trainings."""
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
@@ -153,7 +154,7 @@ class LaneStore(LaneState, Generic[P]):
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads the state from a checkpoint, in which the same trainings must be active."""
+        """Loads the state from a checkpoint. The same trainings must be active in it."""
         self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
         self.rows = self._ended_rows[self._filled_up(self.position)]
         state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}
@@ -168,7 +169,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the given active trainings up to the fixed number of trainings that the pack computes, if
-        there is one."""
+        """Extends the positions of active trainings by copies of the last one, up to the fixed number of trainings that
+        the pack computes; unchanged if no number is fixed."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

@@ -1,4 +1,5 @@
-"""Stores parameters of several trainings as one row per training; renames, selects and converts tensors by name.
+"""Stores the parameters of several trainings as one row per training. Also renames, selects and converts tensors by
+name.
 
 With one row per training, an operation runs once for all parameters together instead of once per parameter.
 
@@ -29,7 +30,7 @@ ROWS = "rows"
 
 
 class Layout:
-    """The positions of all parameters in the row of a training, where they lie one after the other."""
+    """The position of each parameter in a row that contains all parameters of a training."""
 
     def __init__(self, parameters: State) -> None:
         self._shapes = {name: tuple(value.shape[1:]) for name, value in parameters.items()}
@@ -37,13 +38,13 @@ class Layout:
         self._room = [-(-size // _PLACES) * _PLACES for size in self._sizes.values()]
 
     def rows(self, parameters: State) -> Tensor:
-        """Copies parameters into one row per training, with zeros in the gaps between parameters."""
+        """Copies parameters into one row per training. Gaps between parameters are filled with zeros."""
         flat = [parameters[name].reshape(len(parameters[name]), size) for name, size in self._sizes.items()]
         return torch.cat([pad(part, (0, room - part.shape[1])) for part, room in zip(flat, self._room, strict=True)], 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """Returns parameters by name, with trainings as first axis, as views of their rows, so that gradients flow back
-        to the rows."""
+        """Returns parameters by name, with trainings as first axis, as views of the rows. Gradients flow back to the
+        rows."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 
@@ -73,10 +74,11 @@ def selected(state: State, lanes: Tensor) -> State:
 
 
 def measurable(state: State) -> State:
-    """Converts bfloat16 tensors to float32, for measurements and checkpoints; keeps all others. This is exact."""
+    """Converts bfloat16 tensors to float32, which is exact, for measurements and checkpoints. Other tensors stay
+    unchanged."""
     return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
 
 
 def in_type(state: State, dtype: torch.dtype) -> State:
-    """Converts floating-point tensors to `dtype`; keeps all other tensors."""
+    """Converts floating-point tensors to `dtype`. Other tensors stay unchanged."""
     return {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}

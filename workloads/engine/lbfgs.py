@@ -1,5 +1,5 @@
-"""L-BFGS for packs (trainings of one program): each training has its own history and line search. Axes: L training
-(lane), n parameter.
+"""L-BFGS for packs (trainings in one batched program). Each training has its own history and line search. Axes: L
+training (lane), n parameter.
 
 Every training runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps,
 line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones
@@ -32,7 +32,7 @@ TOLERANCE_CHANGE = 1e-9
 
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
-    """The current state of the minimization by L-BFGS in each training: point, loss, gradient and direction.
+    """Where L-BFGS stands in each training: current parameters, loss, gradient and search direction.
 
     Attributes:
         point, loss, gradient: The parameters, loss and gradient at the current iterate, one row per training.
@@ -49,7 +49,8 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """Returns all state of the optimizer by name, without copying."""
+        """Returns by name, without copying, the current parameters, losses, gradients, directions and counts of all
+        trainings."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
@@ -58,13 +59,13 @@ class _Iterates:
             setattr(self, name, value)
 
     def shown(self) -> State:
-        """Returns by name what a pack reads of the current iterates, with trainings as first axis: point, loss and
-        gradient norm."""
+        """Returns by name what a pack reads of each training's current iterate: parameters, loss and gradient norm."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
     def is_optimal(self) -> Tensor:
-        """Returns for each training whether no entry of its gradient exceeds `TOLERANCE_GRAD`."""
+        """Returns for each training whether all entries of its gradient are at most `TOLERANCE_GRAD` in absolute
+        value."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
 
 
@@ -179,7 +180,7 @@ class Lbfgs(Optimizer):
         self._begin(start)
 
     def _begin(self, iterates: _Iterates) -> None:
-        """Starts at the given iterates (points and gradients), with an empty history and no line search under way."""
+        """Starts L-BFGS at the given parameters and gradients, with an empty history and no line search under way."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
@@ -187,8 +188,8 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Counts the trainings that have not reached the next step to stop at, and those whose line search needs an
-        evaluation.
+        """Counts the trainings that have not reached the next step to stop at, and the trainings whose line search
+        needs an evaluation.
 
         Also stores, for trainings that have just reached a step to stop at, the state that the pack will read there.
         `ended` marks the trainings whose iteration has just ended.
@@ -209,8 +210,8 @@ class Lbfgs(Optimizer):
         return n_behind, n_searching
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
-        """Returns each training's loss and gradient: at its trial point if its line search is under way, else at its
-        current iterate."""
+        """Returns each training's loss and gradient: at the trial point if its line search is under way, else at its
+        current parameters."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
         if self.keeps_width or n_searching == trial.shape[0]:
@@ -225,7 +226,7 @@ class Lbfgs(Optimizer):
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
 
     def _begin_iterations(self, until: int) -> None:
-        """Starts a line search in each training that is between iterations and has not reached step `until`."""
+        """Starts a line search in each training that is between two iterations and has not reached step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
         now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
@@ -240,8 +241,8 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves the marked trainings, whose line search has ended, to the point found. Ends those that meet a
-        tolerance."""
+        """Moves each marked training to the point that its line search has found. Ends trainings that meet a tolerance
+        or a limit."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
@@ -256,7 +257,8 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Writes into `parameters` the weights that every training had at step `stop`, even if it has gone further."""
+        """Copies into `parameters` the weights that every training had at step `stop`, even if the training has gone
+        further since."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)
@@ -269,12 +271,12 @@ class Lbfgs(Optimizer):
 
 
 def flattened(state: State) -> Tensor:
-    """Concatenates all tensors of a training into one row, for all trainings."""
+    """Concatenates all tensors of a training into one row; does so for all trainings."""
     return torch.cat([value.flatten(1) for value in state.values()], dim=1)
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits rows, one per training, into tensors with the names and shapes of `like`."""
+    """Splits rows, one per training, into tensors with the names and shapes of those in `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # The parts are made contiguous, because PyTorch may compute with a strided view by another kernel than with the

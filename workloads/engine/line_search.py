@@ -1,4 +1,5 @@
-"""Strong-Wolfe line searches of many trainings at once, each at its own stage. Axes: L lane (training), n parameter.
+"""Strong-Wolfe line searches of many trainings at once. Each search may be at another stage. Axes: L lane (training), n
+parameter.
 
 Every evaluation gives every search one function value: one training may look for a bracket (an interval that contains a
 suitable step size) while another zooms into its bracket and a third begins a new search. The decisions, comparisons
@@ -20,7 +21,7 @@ CURVATURE = 0.9
 
 
 class Points(NamedTuple):
-    """For each training one point on its search line: step size, loss, slope and gradient.
+    """One point on the search line of each training: step size, loss, slope and gradient.
 
     Attributes:
         at: The step sizes, from the start of the search along its direction.
@@ -79,8 +80,8 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches with the loss and gradient at `step_size`. Returns for each training whether its
-        search has ended."""
+        """Continues open searches, given loss and gradient at their trial `step_size`. Returns for each training
+        whether its search has just ended."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
@@ -91,7 +92,7 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """Returns for each search the better one of its two stored points: the result, once the search has ended."""
+        """Returns for each search the better of its two stored points, which is the result of an ended search."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:
@@ -117,7 +118,8 @@ class LineSearches:
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Updates searches that look for a bracket. Returns for each training whether both Wolfe conditions hold."""
+        """Updates searches that look for a bracket (an interval that contains a suitable step size). Returns for each
+        training whether the trial point meets both Wolfe conditions."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -133,7 +135,8 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """Updates searches that shrink their bracket. Returns for each training whether both Wolfe conditions hold."""
+        """Updates searches that shrink their bracket (an interval that contains a suitable step size). Returns for each
+        training whether the trial point meets both Wolfe conditions."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
@@ -147,7 +150,8 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Chooses the next trial of searches that shrink their bracket, and ends those whose bracket is too small."""
+        """Chooses the next trial step size of searches that shrink their bracket. Ends searches whose bracket is too
+        small."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small
@@ -160,16 +164,18 @@ class LineSearches:
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
     def _rises(self, trial: Points) -> Tensor:
-        """Returns for each training whether the Armijo condition (sufficient decrease of the loss) fails."""
+        """Returns for each training whether the trial point violates the Armijo condition (sufficient decrease of the
+        loss)."""
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """Returns for each training whether the strong Wolfe condition on the curvature holds."""
+        """Returns for each training whether the trial point meets the strong Wolfe condition on the slope."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
 def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
-    """Returns for each search the minimum of the cubic through two points with their slopes, clipped to bounds.
+    """Returns for each search the step size, clipped to bounds, at which the cubic through two points with given slopes
+    is minimal.
 
     Where the cubic has no minimum, the result is the middle of the two bounds.
 

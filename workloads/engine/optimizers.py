@@ -1,5 +1,5 @@
-"""The contract of a pack's optimizer, which trains all trainings (lanes) of one program, independently of each other.
-Axes: L lane, K lane kept."""
+"""The interface of a pack's optimizer. It trains all trainings (lanes) of one batched program, each independently of
+the others. Axes: L lane, K lane kept."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -111,29 +111,32 @@ class Optimizer(ABC):
         """
 
     def batch_step(self, step: int) -> int:
-        """Returns the step whose batch is used to compute the loss at `step`."""
+        """Returns the step whose batch the loss at `step` is computed on: another one than `step` if the optimizer uses
+        a single batch."""
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """Returns `train_loss` and `train_grad_norm` of each training at the present step; empty if not computed.
+        """Returns `train_loss` and `train_grad_norm` (norm of the gradient) of each training at the present step; empty
+        if the optimizer has not computed them.
 
         Both are computed on the batch of `batch_step`.
         """
         return {}
 
     def observe(self, loss: Tensor) -> None:
-        """Ends the trainings whose `loss` at the present step is not finite."""
+        """Ends each training whose `loss` at the present step is not finite."""
         self.is_finite.logical_and_(torch.isfinite(loss))
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns by name all state that steps change. May be called between any two calls of `advance`.
+        """Returns by name all of the optimizer's state that steps change. May be called between any two calls of
+        `advance`.
 
         The result is not a copy: the next `advance` changes it in place.
         """
         return {"steps": self.steps, "is_finite": self.is_finite}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the state by that of an optimizer with equal settings, without copying it."""
+        """Replaces the state by that of another optimizer with equal settings, without copying it."""
         self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Packs: many trainings of one workload, trained by one batched program.
+"""Trains packs: many trainings of one workload in one batched program.
 
 Axes: L lane (all trainings of the pack), A active lane (trainings that have not ended), P probe (measured step). In
 packs with a fixed width, tensors (A, ...) have W lanes: the active ones, followed by copies of the last one (`width`).
@@ -38,7 +38,7 @@ If a training that has run ahead turns out to be solved, the steps ahead were in
 
 
 class Pack(Generic[P]):
-    """Trains trainings with equal static parameters together. The results are as if each trained alone.
+    """Trains trainings with equal static parameters in one batched program. Results are as if each were trained alone.
 
     A training ends at its last step, at the first probe (measurement) that finds it solved (`stop_when_solved`) or
     where a condition holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a
@@ -92,8 +92,8 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores a pack from its checkpoint. On the same kind of device its results are those of a pack without
-        interruption, to the last bit.
+        """Restores a pack from its checkpoint. On the same kind of device, results equal those of an uninterrupted pack
+        to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint belongs to other trainings.
@@ -134,7 +134,7 @@ class Pack(Generic[P]):
 
     @property
     def parameters(self) -> State:
-        """The parameters by name of the trainings that have not ended, which are the first axis. Writing into these
+        """The parameters, by name, of trainings that have not ended; trainings are the first axis. Writing into these
         tensors changes the trainings."""
         return self._store.active(self._store.parameters)
 
@@ -189,7 +189,8 @@ class Pack(Generic[P]):
         return True
 
     def train_to_end(self, at_once: int = 1_000) -> PackResult:
-        """Trains until all trainings have ended, by calls of `advance` for `at_once` evaluations each."""
+        """Trains until all trainings have ended. Each call of `advance` makes up to `at_once` evaluations of the
+        loss."""
         while not self.advance(at_once):
             pass
         return self.result()
@@ -237,8 +238,8 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe (measurement), but stops after `most_evaluations` of the loss. Returns whether
-        the probe was reached."""
+        """Trains up to the next probe (measured step), with at most `most_evaluations` evaluations of the loss. Returns
+        whether the probe was reached."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
@@ -261,7 +262,7 @@ class Pack(Generic[P]):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> BlockProgram | GraphedStep | None:
-        """Returns the compiled program for the next step; `None` if the step is to be computed with `vmap`."""
+        """Returns the compiled program for the next step; `None` if `vmap` computes the step."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -269,7 +270,8 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the program of the first step, unless it is compiled already or these trainings cannot be compiled.
+        """Compiles the program of the first step. Does nothing if it is compiled already or these trainings cannot be
+        compiled.
 
         Raises:
             NoCompilerError: If this machine has no compiler that works.
@@ -280,12 +282,14 @@ class Pack(Generic[P]):
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """Computes the first loss and gradient, and returns how many values the computation has per training."""
+        """Computes the first loss and gradient, and returns how many numbers all basic operations together computed per
+        training."""
         # The count is divided by at least 2, because the engine computes a single training twice, side by side.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
-        """Returns the graph that would be compiled for blocks of these trainings: of a step, or of loss and gradient.
+        """Returns the graph that would be compiled for blocks of these trainings: that of a whole step if possible,
+        else that of loss and gradient.
 
         Raises:
             NoRuleError: If neither graph can be compiled. The message says why.
@@ -296,7 +300,7 @@ class Pack(Generic[P]):
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """Returns the graph of a training step, which is compiled for blocks of trainings.
+        """Returns the graph of one training step, the graph that is compiled for blocks of trainings.
 
         Raises:
             NoRuleError: If the step cannot be compiled. The message says why.
@@ -304,8 +308,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the step of the next probe (measurement), and those of probes up to which a training may run
-        ahead."""
+        """Returns the steps of the next probes (measured steps): the one to train to, and those up to which a training
+        may run ahead of others."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

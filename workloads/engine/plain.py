@@ -1,4 +1,5 @@
-"""Compares the first step of every training in the engine with that of plain PyTorch for the training alone.
+"""Compares the first step of every training in the engine with the same step in plain PyTorch, where each training runs
+alone.
 
 The engine calls one module for all trainings of a pack, with different weights in every call. So anything else that a
 loss reads, or stores for the next call, could belong to another training, and would be lost when a training is resumed.
@@ -73,7 +74,7 @@ def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
 
 
 class _Alone:
-    """One training on its own in plain PyTorch, with its initial weights."""
+    """One training that runs alone in plain PyTorch, with its initial weights."""
 
     def __init__(
         self, workload: Workload[Any], training: Training[Any], state: State, batch: Batch, eval_batch: Batch
@@ -84,7 +85,7 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients of this training alone, and compares them with those that the engine computed."""
+        """Computes loss and gradients of this training in plain PyTorch, and compares them with the engine's."""
         # The module is built right before its use. So everything that `build` stores outside the module belongs to this
         # training.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
@@ -107,8 +108,8 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Computes another training's loss in this training's module, and compares it with the loss in the other
-        training's module."""
+        """Computes another training's loss with this training's module, and compares it with the loss from that other
+        training's own module."""
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
@@ -120,15 +121,16 @@ class _Alone:
             )
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the loss with PyTorch's own functions, except for dropout, which must drop the same entries as in
-        the engine."""
+        """Computes the loss with PyTorch's own functions. Only dropout is replaced, because it must drop the same
+        entries as in the engine."""
         masks = under(DROPOUT, batch)
         data = {name: batch[name] for name in batch if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(masks, has_padding=False) if masks else nullcontext():
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module in a given state. Raises if it changes the state or the batch."""
+        """Evaluates a function of the module with given weights and buffers. Raises if the function changes them or the
+        batch."""
         with torch.no_grad():
             for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])
@@ -192,9 +194,10 @@ _STEPS = 3
 
 
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """Trains a few steps in a pack (one program for all) and alone, and returns the largest difference of a tensor.
+    """Trains several trainings for a few steps, together in one program and each alone, and returns the largest
+    difference between the two results.
 
-    The difference is relative to the tensor's largest number. It is 0 if the bits of a training do not depend on its
+    Differences are relative to the largest number of a tensor. The result is 0 if the bits of a training do not depend on its
     place in the pack.
     """
     together = _trained(workload, trainings, device)

@@ -31,7 +31,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Computes `scaled_dot_product_attention` with basic operations: a product, a softmax and a product."""
+    """Computes `scaled_dot_product_attention` with two matrix products and a softmax."""
     if enable_gqa:
         n_groups = query.shape[-3] // key.shape[-3]
         key, value = (tensor.repeat_interleave(n_groups, -3) for tensor in (key, value))
@@ -92,7 +92,8 @@ def _present(weight: Tensor | None) -> Tensor:
 
 
 def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """Makes a recurrent layer that loops over positions, layers and directions, with the arguments of `torch.lstm`.
+    """Makes a function that computes a recurrent layer by loops over positions, layers and directions. Its arguments
+    are those of `torch.lstm`.
 
     Packed sequences are refused.
     """
@@ -164,7 +165,8 @@ _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon inside the root.
+    """Normalizes over the last axis with epsilon inside the root: (x - mean) / sqrt(variance + layer_norm_eps) * gain +
+    bias.
 
     Source: Ba, Kiros & Hinton 2016, equation 4; the convention of `torch.nn.LayerNorm`.
     """
@@ -173,12 +175,14 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis with mean 0. The axis is kept, with size 1."""
+    """Computes 1 / sqrt(variance + layer_norm_eps) along an axis on which the mean is 0. The axis is kept, with size
+    1."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 
 def inverse_root(layer_norm_eps: Tensor) -> Tensor:
-    """Computes 1 / sqrt(layer_norm_eps) for `fused_layer_norm`. An epsilon of 0 is replaced by a tiny positive number.
+    """Computes the argument `inverse_root_eps` of `fused_layer_norm`, 1 / sqrt(layer_norm_eps). An epsilon of 0 counts
+    as a tiny positive number.
 
     That number is far below any variance, except for constant vectors.
     """
@@ -186,7 +190,8 @@ def inverse_root(layer_norm_eps: Tensor) -> Tensor:
 
 
 def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
-    """Computes `layer_norm` in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
+    """Computes the same as `layer_norm`, in three operations instead of nine. At epsilon 0 a constant vector gives
+    `bias`, not NaN.
 
     PyTorch's kernel takes epsilon as a constant. But normalizing x with epsilon gives the same as normalizing x /
     sqrt(epsilon) with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
@@ -196,7 +201,7 @@ def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps
 
 
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / (std + layer_norm_eps) * gain + bias over the last axis. Epsilon is outside the root.
+    """Normalizes over the last axis with epsilon outside the root: (x - mean) / (std + layer_norm_eps) * gain + bias.
 
     The standard deviation divides by n - 1, like `torch.std`. At epsilon 0 a constant vector gives NaN.
     Source: Conti 2024, the code of the thesis, with gain and bias per channel.

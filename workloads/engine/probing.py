@@ -1,4 +1,5 @@
-"""Evaluates the losses of a pack (one program): the training loss with its gradient, and what probes measure.
+"""Evaluates the losses of a pack (trainings in one batched program): the training loss with its gradient, and all that
+is measured at probes (measured steps).
 
 Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated, F
 training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
@@ -55,13 +56,14 @@ class Objective:
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def measured(self, step: int) -> Tensor:
-        """Computes each training's loss on a step's batch without gradients, in the floating-point type of
+        """Computes each training's loss on one step's batch, without gradients, in the floating-point type used for
         measurements."""
         store = self._store
         return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
 
     def program_for(self, batch: Batch) -> GradientProgram | None:
-        """Returns the compiled program of loss and gradient for batches with these shapes; `None` to use `vmap`."""
+        """Returns the compiled program of loss and gradient for batches with these shapes; `None` if `vmap` computes
+        them."""
         if self._programs is None:
             return None
         return self._programs.gradient_of(self._store, batch)
@@ -71,7 +73,8 @@ _CHARGE = "charge_"
 
 
 class ConservedQuantities:
-    """Measures the declared quantities that gradient flow conserves, if the parameter `record_charges` is set.
+    """Measures quantities that gradient flow conserves, as declared by the workload, if the parameter `record_charges`
+    is set.
 
     All quantities are computed in float64, whatever the type of the weights.
     """
@@ -89,10 +92,11 @@ class ConservedQuantities:
                 self._families.append((members, family, _quantities(family, parameters, members)))
 
     def measured(self, position: NDArray[np.int64], parameters: State) -> State:
-        """Computes for each training the metrics `charge_<name>` and `<quantity>_drift`; NaN if it declares none.
+        """Computes for each training how large its conserved quantities are and how far they have drifted; NaN if it
+        declares none.
 
-        `charge_<name>` is the largest absolute entry of a charge (a conserved matrix), and `<quantity>_drift` the
-        largest change of an entry since the start.
+        The metric `charge_<name>` is the largest absolute entry of a charge (a conserved matrix), and
+        `<quantity>_drift` the largest change of an entry since the start.
         """
         metrics: State = {}
         for members, declared, start in self._families:
@@ -111,12 +115,13 @@ class ConservedQuantities:
 
 
 def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
-    """Returns the quantities, conserved by gradient flow, that a training with these parameters declares."""
+    """Returns the quantities, declared by a training with these parameters, that gradient flow conserves."""
     return tuple(identity for identity in workload.identities(parameters) if isinstance(identity, Conserved))
 
 
 def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
-    """Computes by name the declared conserved quantities of the trainings at positions `lanes`, one row each."""
+    """Computes by name the declared conserved quantities of the trainings at positions `lanes`, one row per
+    training."""
 
     def of_one_training(weights: State) -> State:
         entries: dict[str, list[Tensor]] = {}
@@ -165,7 +170,7 @@ class Probing:
         self._eval_batch = selected(self._eval_batch, lanes)
 
     def measured(self, step: int, ends_lanes: bool) -> dict[str, NDArray[np.float64]]:
-        """Computes the metrics by name, one number per training, at a step that all trainings have reached.
+        """Computes all metrics by name, one number per training, at a step that all trainings have reached.
 
         Args:
             ends_lanes: Whether to end trainings whose loss is not finite or lower than possible (`least_losses`).
@@ -198,7 +203,8 @@ class Probing:
 
 
 def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Computes the `eval_loss` of one training, and the metrics of `measure`, without gradients."""
+    """Computes, without keeping gradients, the metrics of one training: its `eval_loss`, and those of
+    `Workload.measure`."""
     descended = under(_DESCENDED, batch)
     data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
     data |= workload.answers(module, data)

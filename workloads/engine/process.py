@@ -1,4 +1,4 @@
-"""Settings of PyTorch, MKL and the C library in a process that trains.
+"""Settings of PyTorch, MKL (Intel's matrix library) and the C library for processes that train.
 
 The last bit of a training depends on the settings of PyTorch and MKL; its speed depends on the settings of the C
 library.
@@ -57,7 +57,8 @@ def _set_precisions(names: Sequence[str]) -> None:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Has no effect with other C libraries.
+    """Makes the C library glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Has no effect with other C
+    libraries.
 
     By default glibc returns the memory of large tensors to the operating system, which must clear all pages for the
     next tensor. Clearing takes up to half the time of a measurement.
@@ -69,7 +70,7 @@ def _keep_freed_memory() -> None:
 
 
 def processor() -> str:
-    """Returns this machine's processor type and the instructions that PyTorch uses, such as `x86_64, AVX2`."""
+    """Returns this machine's processor type and its vector instructions that PyTorch uses, such as `x86_64, AVX2`."""
     return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
@@ -92,7 +93,8 @@ def check_rounding() -> None:
 
 
 def _mkl_branch() -> int | None:
-    """Returns the code path to which MKL is restricted; `None` if PyTorch has no MKL or MKL does not report it."""
+    """Returns the number of the code path to which MKL (Intel's matrix library) is restricted; `None` without MKL or if
+    MKL does not report it."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None

@@ -1,5 +1,5 @@
-"""Stores the curvature pairs of L-BFGS (changes of point and gradient) of many trainings. Axes: C slot (place for a
-pair), L training (lane), n parameter."""
+"""Stores for many trainings the pairs (change of point, change of gradient) from which L-BFGS estimates curvature.
+Axes: C slot (place for a pair), L training (lane), n parameter."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,8 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """Each training's latest pairs (change of point, of gradient), from which L-BFGS approximates the inverse Hessian.
+    """The latest pairs (change of point, change of gradient) of each training, from which L-BFGS approximates the
+    inverse Hessian.
 
     Every training has the same number of slots, and fills some of them, oldest pair first. An empty slot has weight 0
     and changes no bit of the result, so a training does not depend on how many pairs the others have.
@@ -41,11 +42,12 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the two numbers for `set_counts`, int64, on the device. The caller copies them to the CPU."""
+        """Returns how many slots the fullest training uses, and how many trainings have no free slot: int64, on the
+        device. The caller copies both to the CPU for `set_counts`."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
-        """Stores the numbers that `counts` returned, after the caller has copied them to the CPU's memory.
+        """Stores the two numbers that `counts` returned, after the caller has copied them to the CPU.
 
         Args:
             n_used: The number of curvature pairs of the training that has most.
@@ -54,7 +56,7 @@ class CurvaturePairs:
         self._n_used, self._n_full = n_used, n_full
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Stores the pairs s (change of point) and y (change of gradient) of the marked trainings, except pairs without
+        """Stores a new pair, change of point and change of gradient, for each marked training. Leaves out pairs without
         positive curvature."""
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
@@ -73,8 +75,8 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """Computes -H g for each training's gradient g and approximate inverse Hessian H (the identity without
-        pairs)."""
+        """Computes each training's L-BFGS direction: minus its gradient times the approximate inverse Hessian (the
+        identity if there are no pairs)."""
         q = -gradient
         slots = range(self._n_used)
         weights: list[Tensor] = []
@@ -89,7 +91,7 @@ class CurvaturePairs:
         return q
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns the curvature pairs by name, without copying."""
+        """Returns by name, without copying, the curvature pairs and the numbers that are computed from them."""
         return {"s": self._s_CLn, "y": self._y_CLn, "rho": self._rho_CL, "scale": self._scale_L, "end": self._end_L}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -109,7 +111,7 @@ class CurvaturePairs:
         self.set_counts(*self.counts().tolist())
 
     def _make_room(self) -> None:
-        """Ensures that every training has a free slot after its last curvature pair."""
+        """Ensures that every training has a free slot after its latest curvature pair."""
         n_slots = self._rho_CL.shape[0]
         if n_slots < self._most_slots:
             if self._n_used == n_slots:

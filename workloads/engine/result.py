@@ -1,5 +1,5 @@
-"""The measurements of a pack (trainings of one program): recorded while it trains, and its result. Axes: L training
-(lane), A training that has not ended, P probe (measured step)."""
+"""Records the measurements of a pack (trainings in one batched program) while it trains, and holds them as its result.
+Axes: L training (lane), A training that has not ended, P probe (measured step)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The scores of attention heads at one probe (measured step), of the trainings that had not ended before it.
+    """The scores of attention heads at one probe (measured step), for the trainings that were still running.
 
     Attributes:
         lanes: The positions of these trainings in the pack.
@@ -30,7 +30,7 @@ class HeadProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """The measurements of all trainings of a pack (one program).
+    """The measurements of all trainings of a pack (one batched program), and how each training ended.
 
     Attributes:
         evidence: The metrics, (n_trainings, n_probes).
@@ -51,7 +51,7 @@ class PackResult:
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
-        """Returns the value of a metric at each training's last probe (measurement)."""
+        """Returns each training's value of a metric at its last probe (measured step)."""
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
@@ -59,8 +59,8 @@ class PackResult:
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """Returns the result as if losses had been measured at the given steps only, which must include the last probe
-        of each training."""
+        """Returns the result that measuring at only the given steps would have given. The steps must include each
+        training's last probe (measured step)."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
@@ -76,12 +76,13 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """Returns which trainings diverged or were pruned: their weights are not those of a finished training."""
+        """Returns for each training whether it diverged or was pruned, so that its weights are not those of a finished
+        training."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property
     def lane_steps(self) -> int:
-        """The number of optimizer steps of all trainings together, a measure of the work done."""
+        """The number of optimizer steps that all trainings together have taken, a measure of the work done."""
         return int(self.n_steps.sum())
 
 
@@ -90,7 +91,7 @@ _PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds")
 
 
 class Record:
-    """The measurements of many trainings at their probes (measured steps), and how far every training has come.
+    """The measurements of many trainings at their probes (measured steps), and the progress of each training.
 
     Args:
         prune_at: For each training the step at which it is to be pruned, if already known; else `None`.
@@ -115,7 +116,7 @@ class Record:
         self.seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records the metrics by name of the given trainings at a probe (measured step); non-finite values as NaN."""
+        """Records metrics by name at a probe (measured step), for the given trainings. Non-finite values become NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
@@ -127,18 +128,20 @@ class Record:
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records at a probe (measured step) how many steps each training has taken and whether its loss is finite."""
+        """Records at a probe (measured step), for the given trainings, how many steps they have taken and whether the
+        loss is finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def prune(self, lanes: NDArray[np.int64], step: int) -> None:
-        """Records that the given trainings are pruned at this step, except those that were pruned earlier."""
+        """Records that the given trainings are pruned at this step. Trainings that were pruned earlier stay
+        unchanged."""
         new = lanes[self.pruned_step[lanes] == _NEVER]
         self.pruned_step[new] = step
 
     def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-        """Returns for each given training whether it is pruned at this step or was pruned earlier."""
+        """Returns for each given training whether it was pruned at this step or earlier."""
         pruned_step = self.pruned_step[lanes]
         return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
 
@@ -162,7 +165,7 @@ class Record:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns all measurements as arrays by name, for `restore`."""
+        """Returns all measurements and the progress of each training as arrays by name, for `restore`."""
         return {
             **{name: getattr(self, name) for name in _PROGRESS},
             **prefixed("metrics", self._metrics),
@@ -170,7 +173,7 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the arrays of another record of these trainings, whose last probe (measurement) was at `step`.
+        """Loads the arrays of another record of the same trainings. Its last probe (measured step) was at `step`.
 
         A training that this record is to prune, and that was not pruned in the other record, is pruned at `step` at the
         earliest.

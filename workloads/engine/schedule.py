@@ -7,7 +7,8 @@ TAIL = 0.8
 
 
 def probe_steps(n_steps: int, every: int | None = None) -> tuple[int, ...]:
-    """Returns the steps from 0 to `n_steps` at which to measure: every so many steps, or by default ever more rarely.
+    """Returns the steps from 0 to `n_steps` at which a training is measured: at a fixed interval, or by default ever
+    more rarely.
 
     By default these are first all steps, then four per doubling of the step. The step where the last fifth begins is
     among them. A training of 200 steps then has 29 measurements, one of 20,000 steps 56.
@@ -23,8 +24,8 @@ def probe_steps(n_steps: int, every: int | None = None) -> tuple[int, ...]:
 
 
 def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Returns the steps at which to measure densely: every step from 0 to `n_steps`, or about 2,000 evenly spaced ones
-    if there are more."""
+    """Returns steps at which to measure densely: every step from 0 to `n_steps`, or about 2,000 evenly spaced steps if
+    there are more."""
     n_intervals = min(n_steps, _MOST_INTERVALS)
     return tuple(n_steps * interval // max(n_intervals, 1) for interval in range(n_intervals + 1))
 

@@ -21,7 +21,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """Computes four random words of 32 bits from a counter and a key, elementwise.
+    """Computes four random 32-bit words from each pair of a counter and a key.
 
     Returns:
         Four tensors of words, with the shape to which counter and key broadcast.
@@ -47,7 +47,8 @@ _TWO_TO_MINUS_53 = 2.0**-53
 
 
 class Streams:
-    """The random streams of several trainings. Values depend on seed, stream name, step and index alone.
+    """The random streams of several trainings. A value depends only on the training's seed, the stream's name, the step
+    and the index.
 
     Args:
         seeds: One seed per training, int64. It is the key of all streams of that training.
@@ -66,7 +67,8 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns each training's key of a random stream, for values that are used from step `used_from` on."""
+        """Returns each training's key of one random stream, for values that are used from training step `used_from`
+        on."""
         del name, used_from
         return self._seeds
 
@@ -104,7 +106,8 @@ class Streams:
         return (words * n_values) >> 32
 
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
-        """Draws strings of fair random bits for several steps, (n_trainings, len(steps), n_strings, n_bits) bool.
+        """Draws strings of fair random bits for each of several steps, (n_trainings, len(steps), n_strings, n_bits)
+        bool.
 
         Bit i of a string does not depend on `n_bits`, because the first 32 bits of all strings are drawn before the
         next 32 bits of any.
@@ -131,7 +134,8 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws four random words per block. The last axis is the block; `steps` and `seeds` must broadcast with it."""
+        """Draws four random words for each block, which is one call of Philox. The last axis is the block; `steps` and
+        `seeds` must broadcast with it."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
@@ -149,10 +153,8 @@ def generator_seed(seed: int, name: str) -> int:
 
 
 def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """Concatenates the values of block 0, of block 1, and so on, and returns them as (n_trainings, *shape).
-
-    Every tensor of `values_of_blocks` has one value per training and block.
-    """
+    """Joins the values of successive blocks in order, and returns them as (n_trainings, *shape). A block has one value
+    in each given tensor."""
     values = torch.stack(values_of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(len(values), *shape)
 

@@ -1,4 +1,5 @@
-"""Translates PyTorch's errors about `vmap` and tracing into texts that tell users what their function must not do."""
+"""Translates PyTorch's errors about `vmap` and tracing into messages that tell users what their function must not
+do."""
 
 import traceback
 from pathlib import Path
@@ -112,7 +113,8 @@ _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
-    """Translates an error that `vmap` raised into a `SpecError` for the user; returns `None` for all other errors.
+    """Translates an error that `vmap` raised into a `SpecError` for the user; returns `None` if it is none of the known
+    errors.
 
     Args:
         subject: The name of the part at fault for the message; by default the user's line of code that raised the
@@ -132,7 +134,7 @@ def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Explains in a sentence why PyTorch could not trace a step, with the line of the user's code that is at fault."""
+    """Explains in a sentence why PyTorch could not trace a step, and names the line of the user's code at fault."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     frame = _users_frame(error)
@@ -146,7 +148,8 @@ def reason_of(error: Exception) -> str:
 
 
 def _users_frame(error: Exception) -> traceback.FrameSummary | None:
-    """Returns the innermost traceback frame outside of Python's library, PyTorch and the engine: the user's line."""
+    """Returns the innermost traceback frame outside of Python's library, PyTorch and the engine, which is the line of
+    the user's code."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

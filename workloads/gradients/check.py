@@ -1,4 +1,4 @@
-"""Runs all checks of the gradients of some trainings. There is one finding per check and parameter.
+"""Runs all checks of the gradients of some trainings. Each check gives one finding per parameter or equation.
 
 Axes: L training, n entry of a training's parameters.
 """
@@ -64,7 +64,8 @@ class Finding:
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """Makes the finding about numbers that must be equal up to rounding. `reason` is its message if they are not."""
+    """Makes the finding about two sets of numbers that must be equal up to rounding. `reason` is its message if they
+    differ."""
     error = worst(errors)
     verdict: Verdict = "holds" if error <= ROUNDING else "fails"
     message = reason if verdict == "fails" else ""
@@ -74,7 +75,7 @@ def compared(check: str, name: str, parameter: str, where: str, errors: Sequence
 
 
 def worst(errors: Sequence[float]) -> float:
-    """Returns the largest error, or NaN if any error is NaN."""
+    """Returns the largest of several errors, or NaN if any error is NaN."""
     return next((error for error in errors if error != error), max(errors))
 
 
@@ -88,7 +89,7 @@ _NOISE = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """The slope of a loss along a direction, estimated from differences of losses.
+    """The slope of a loss along one direction, estimated from differences of losses.
 
     Attributes:
         value: The slope from the best length of step, the one with the smallest `gap`.
@@ -103,7 +104,8 @@ class Slope:
 
 
 def slope(loss: Callable[[float], float], length: float, scale: float) -> Slope:
-    """Estimates the derivative at 0 of a loss along a line by fourth-order central differences with an automatic step.
+    """Estimates the slope of a loss along a line, at distance 0, by fourth-order central differences. The step size is
+    chosen automatically.
 
     At the step h, the slope is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error is h^4 f''''' / 30, and rounding
     of about |f| / h unit roundoffs. The step is halved until the slopes of two successive steps agree. This criterion
@@ -148,14 +150,15 @@ dividing by it is exact, and so large that the digits of the weights do not matt
 
 
 def vmapped_gradients(subject: Subject) -> State:
-    """Computes the gradients by name, with trainings as first axis, as the engine with `vmap` does."""
+    """Computes gradients by name, with trainings as first axis, in the way in which the engine uses `vmap`."""
     leaves = {name: value.detach().requires_grad_() for name, value in subject.weights.items()}
     loss_L = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
     return gradients_of("loss", loss_L, leaves)
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes the gradients by name, with trainings as first axis, by the compiled program of a step or of a gradient.
+    """Computes gradients by name, with trainings as first axis, with the engine's compiled program of a step or of a
+    gradient.
 
     Raises:
         NoRuleError: If these trainings have neither program.
@@ -177,8 +180,8 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 
 
 def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """Takes one step of gradient descent with a compiled step, and returns the gradients that the step used, one row
-    per training."""
+    """Takes one compiled step of gradient descent, and infers from the change of the weights the gradients that it
+    used, one row per training."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
@@ -214,7 +217,8 @@ _ORDER = ("fails", "kink", "rounding", "holds")
 
 
 def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares gradients with estimated slopes of the loss: one finding per parameter, about the worst training."""
+    """Compares gradients with slopes of the loss that are estimated from differences. Each parameter gets one finding,
+    about the training with the largest error."""
     for number, name in enumerate(subject.weights):
         judgements = [_judged(subject, at, name, seed=number) for at in points]
         worst = min(_ORDER.index(verdict) for verdict, _ in judgements)
@@ -265,7 +269,8 @@ _MOVED = (
 
 
 def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks that a step of gradient descent changes conserved quantities as predicted: one finding per quantity.
+    """Checks that one step of gradient descent changes conserved quantities as predicted. Each quantity gets one
+    finding.
 
     The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
     weights; those of charges (conserved products of two weights) are relative to its square.
@@ -289,8 +294,8 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
 
 
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
-    """Takes one step of the engine's gradient descent with a learning rate per training. Returns the weights, with
-    trainings as first axis."""
+    """Takes one step of the engine's gradient descent, with a learning rate for each training. Returns the new weights,
+    with trainings as first axis."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
     sgd = _descent(rate_L)
     weights = {name: value.clone() for name, value in subject.weights.items()}
@@ -306,7 +311,7 @@ _FUSED = (
 
 
 def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
-    """Runs all checks of gradients on the trainings of `subject`."""
+    """Runs all checks of gradients on the trainings of `subject`, and yields their findings."""
     points = subject.points()
     yield from check_vmapped(subject, points)
     yield from check_blocks(subject, points, compiles=compiles)
@@ -316,13 +321,14 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
 
 
 def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares the gradients that the engine computes with `vmap` with those of each training alone. Yields one finding
-    per parameter."""
+    """Compares the gradients that the engine computes with `vmap` with those of each training alone. Each parameter
+    gets one finding."""
     return _compared("fused", subject, points, vmapped_gradients(subject))
 
 
 def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    """Compares gradients of the engine's compiled programs with those of trainings alone: one finding per parameter.
+    """Compares the gradients of the engine's compiled programs with those of each training alone. Each parameter gets
+    one finding.
 
     Tracing takes seconds, compiling up to a minute.
     """
@@ -351,7 +357,8 @@ def _compared(check: str, subject: Subject, points: Sequence[Point], fused: Stat
 
 
 def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks the declared identities (equations for gradients): one finding per identity and parameter.
+    """Checks the identities (equations for gradients) that the workload declares. Each identity and parameter gets one
+    finding.
 
     A finding is about the worst of the trainings that declare the identity. Its message is the identity's reason.
     """

@@ -1,4 +1,4 @@
-"""The trainings whose gradients are checked, with weights, data and plain modules in float64. Axes: L training."""
+"""Trainings whose gradients are to be checked, with weights, data and modules in float64. Axes: L training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Subject:
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:
-        """Computes one training alone: its plain module, and the gradients that autograd computes without an engine."""
+        """Computes, for one training alone and without the engine, its module and the gradients by plain autograd."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
             tensors = tensors_of(module)
@@ -68,7 +68,8 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the size to which rounding errors of a gradient are relative: its norm plus that of a change of it.
+        """Returns the size to which rounding errors of a gradient are relative: the norm of the gradient, plus that of
+        its terms, estimated from a change of the weights.
 
         Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
         gradient. The size of these terms is measured by a change: how much the gradient changes when all weights change
@@ -89,7 +90,7 @@ class Subject:
 
 
 def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
-    """Returns the trainings at random weights of the usual size, none of which is 0.
+    """Returns the trainings at random weights of the usual size, none of which is exactly 0.
 
     The weights are the values from `build` with added noise: N(0, 2 / (rows + columns)) to matrices, N(0, 0.3^2) to
     biases and gains.
@@ -105,8 +106,8 @@ def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]
 
 
 def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject | None:
-    """Trains for a hundred evaluations of the loss and returns the trainings at the weights reached; `None` if none has
-    a finite loss."""
+    """Trains for a hundred evaluations of the loss. Returns the trainings at the weights reached; `None` if no training
+    has a finite loss."""
     pack = Pack(workload, trainings)
     pack.advance(_SOME_EVALUATIONS)
     _, state = pack.final_state(np.arange(len(trainings)))
