@@ -83,8 +83,8 @@ class Corpus:
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the token before each token, starting with SOS, (n_pairs, n_target_tokens). The decoder reads these
-    tokens.
+    """Returns for each target token the token before it, with SOS before the first, (n_pairs, n_target_tokens). The
+    decoder reads the result.
     """
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)
 

@@ -135,7 +135,9 @@ class Bucket:
 
 
 def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
-    """Sorts sentence pairs by length and cuts them into buckets of equal size. The last bucket may be smaller."""
+    """Sorts sentence pairs by length and cuts them into buckets with equal numbers of pairs. The last bucket may be
+    smaller.
+    """
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
@@ -164,22 +166,22 @@ class Passes:
         self.steps = int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """Returns the bucket of a step's sentence pairs, and how many earlier steps of the same pass used this
-        bucket.
+        """Returns the bucket from which a step takes its sentence pairs, and how many earlier steps of the same pass
+        over the data used this bucket.
         """
         sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
-        """Returns the buckets of the steps of pass number `turn`, (steps,), in the random order of this pass."""
+        """Returns which bucket each step of pass number `turn` uses, (steps,), in the random order of this pass."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Caches `Passes.sequence` of the current pass, because drawing it takes 150 operations."""
+    """Returns `Passes.sequence` of the current pass from a cache, because drawing the order of the buckets is slow."""
     return passes.sequence(turn)
 
 
@@ -192,8 +194,8 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns training batches with dropout masks for the next steps: for the first 64 of `steps`, or for all if there
-    are fewer. Trainings differ in the order of sentence pairs.
+    """Returns training batches with dropout masks for the next steps, at most the first 64 of `steps`. Each training
+    takes the sentence pairs in its own order.
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
@@ -240,7 +242,8 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
-    """Returns the words of sentence pairs from one bucket, on the device of `pairs_LB`.
+    """Looks up the words of the sentence pairs with the indices `pairs_LB` in one bucket. Returns them as tensors by
+    name, on the device of `pairs_LB`.
 
     They are `source` (n_trainings, n_sentences, n_source_tokens); `read` (n_trainings, n_sentences, n_target_tokens),
     the words that the decoder reads, starting with SOS; `target` (n_trainings, n_sentences, n_target_tokens), the words
@@ -259,7 +262,9 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
 
 
 def parts_of(batch: Batch) -> list[Batch]:
-    """Splits an evaluation batch into one batch per bucket. Ignores tensors that belong to no bucket."""
+    """Splits an evaluation batch into one batch per bucket (group of sentence pairs of similar length). Ignores tensors
+    that belong to no bucket.
+    """
     buckets: dict[str, Batch] = {}
     for key, value in batch.items():
         bucket, _, name = key.partition("/")
@@ -287,8 +292,8 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
-    """Returns the order in which each training takes the pairs of each bucket in its present pass, (n_trainings,
-    n_pairs).
+    """Returns for one bucket the order in which each training takes its sentence pairs in the current pass over the
+    data, (n_trainings, n_pairs).
     """
     pairs = [torch.as_tensor(bucket.pairs, device=drawn_LN.device) for bucket in passes.buckets]
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)

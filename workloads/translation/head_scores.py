@@ -58,7 +58,8 @@ class Alignment:
 
 
 class AlignmentCounts(NamedTuple):
-    """Counts of how often heads find the aligned word, over those queries whose next word has one.
+    """Counts, for each attention head, the queries at which the head attends most to the source word that the next
+    target word translates. Queries whose next word translates no source word are left out.
 
     Attributes:
         hits: (...) the number of queries whose strongest key is the translated word.
@@ -72,8 +73,8 @@ class AlignmentCounts(NamedTuple):
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts on one batch how often heads find the aligned word, given their strongest keys (..., n_sentences,
-    n_queries).
+    """Counts on one batch how often heads attend most to the source word that the next target word translates, given
+    the key of largest weight for each query, (..., n_sentences, n_queries).
     """
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
@@ -85,8 +86,10 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns two fractions of queries, over all batches: those whose strongest key is the aligned word (`alignment`),
-    and those whose aligned word a fixed offset finds (`alignment_baseline`)."""
+    """Returns two fractions of the queries whose next target word translates some source word: `alignment`, at which
+    the head attends most to that source word; and `alignment_baseline`, at which a fixed offset from the query's
+    position finds it.
+    """
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
     return {
@@ -104,7 +107,7 @@ fixed number of words, also fits small vocabularies."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedAt:
-    """One bucket of the sentences on which attention heads are scored.
+    """One bucket (group of similar length) of the sentences on which attention heads are scored.
 
     Attributes:
         batch: The tensors that a model reads, (n_sentences, ...).
@@ -121,8 +124,8 @@ class LookedAt:
 
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """Returns the sentences of a training's corpus on which attention heads are scored, in buckets. Cached in this
-    process.
+    """Returns the sentences of a training's corpus on which attention heads are scored, in buckets of similar length.
+    The result is cached in this process.
     """
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
@@ -136,7 +139,9 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """The best fixed offsets on the training sentences, which serve as baselines of syntactic and alignment scores."""
+    """The best fixed offsets between query and key, fitted on training sentences. They serve as baselines of the
+    syntactic and alignment scores.
+    """
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold
@@ -194,7 +199,7 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
 
 
 def _n_frequent(tokens: NDArray[np.int64]) -> int:
-    """Returns how many of the most frequent words cover the fraction `FREQUENT_COVERAGE` of a text."""
+    """Returns how many of the most frequent words together make up the fraction `FREQUENT_COVERAGE` of a text."""
     words = tokens[tokens > UNK]
     seen = np.sort(np.bincount(words))[::-1]
     return int(np.searchsorted(np.cumsum(seen), FREQUENT_COVERAGE * words.size)) + 1
@@ -203,8 +208,8 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Selects the dependency arcs of some sentence pairs, numbers these pairs from 0, and adds `shift` to all
-    positions.
+    """Selects the dependency arcs of the given sentence pairs, renumbers these pairs from 0, and adds `shift` to the
+    token positions.
     """
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
@@ -225,8 +230,8 @@ with far less spread than shares of hits, and on all sentences they would cost a
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels the heads of trained translators, (n_trainings, 3, n_heads), in the layers encoder self,
-    decoder self, cross.
+    """Scores and labels the attention heads of trained translators, (n_trainings, 3, n_heads). The three layers are the
+    encoder's self-attention, the decoder's self-attention, and cross-attention.
 
     `template` is the model of any of the trainings; `state` has parameters and buffers, (n_trainings, ...) by name.
     """
@@ -254,7 +259,9 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates the counts and distances of one layer's heads, (n_trainings, n_heads), over buckets of sentences."""
+    """Accumulates the counts and distances from which the scores of one layer's attention heads are computed,
+    (n_trainings, n_heads), over buckets of sentences.
+    """
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
@@ -272,8 +279,8 @@ class _Measures:
             self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the scores of the heads, (n_trainings, n_heads) by name; NaN for scores that do not apply to the
-        layer.
+        """Returns the scores of one layer's attention heads, (n_trainings, n_heads) by name of the score; NaN for
+        scores that do not apply to the layer.
         """
         roles = role_scores(functools.reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles

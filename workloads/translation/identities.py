@@ -1,4 +1,4 @@
-"""Equations that the gradients of a translator fulfil exactly.
+"""Equations that the gradients of a translator satisfy at all weights: a check of computed gradients.
 
 LayerNorms come before each sublayer and at the ends of encoder and decoder, so they remove the mean of all that is
 added to a residual stream before it is read. Axes: see `translator`.
@@ -80,7 +80,7 @@ def _norm_identities(parameters: TranslationParameters) -> Iterator[Identity]:
 
 
 def _readers() -> Mapping[str, Sequence[Layer]]:
-    """Returns which layers read the output of each norm, by the norm's name."""
+    """Returns which layers read the output of each LayerNorm, by the name of the LayerNorm."""
     return {
         **{layer: (_queries(layer), _keys_and_values(layer)) for layer in ("encoder_self", "decoder_self")},
         "cross": (_queries("cross"),),

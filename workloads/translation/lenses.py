@@ -1,5 +1,5 @@
-"""Lenses of a translator: attention maps on a test sentence, and gradients as words (the matrix products whose sum is a
-gradient), grouped by the previous word.
+"""Lenses of a translator: attention maps on a test sentence, and the gradients as sums of matrix products ("words"),
+grouped by the previous word of the sentence.
 
 Axes: T token.
 """
@@ -19,7 +19,7 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention maps on a test sentence and its true translation. The default sentence is one of median
+    """Returns the attention maps on a test sentence and its true translation; by default a sentence of median
     length.
     """
     del workload

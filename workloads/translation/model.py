@@ -27,7 +27,10 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 
 class Structure(nn.Module):
-    """Restricts self-attention: query i sees only keys j in a band, |i - j| <= window, and those in num_pos columns.
+    """Restricts self-attention: a query sees only the keys within a fixed distance of it, and those in `num_pos`
+    further columns.
+
+    Query i sees the keys j in the band |i - j| <= window.
 
     Window and columns are buffers, so that trainings of one program may differ in them. Cross-attention sees all of the
     source.
@@ -51,8 +54,8 @@ class Structure(nn.Module):
         self.register_buffer("by_rarity", torch.tensor(parameters.global_columns == "rarest"))
 
     def encoder(self, batch: Batch) -> Tensor:
-        """Returns a mask (n_sentences, n_source_tokens, n_source_tokens), true where a query of the encoder sees the
-        key.
+        """Returns the mask of the encoder's self-attention, (n_sentences, n_source_tokens, n_source_tokens): true where
+        a query sees the key.
         """
         source_BS, rarity_BS = batch["source"], batch["source_rarity"]
         is_word_BK = (source_BS != PAD).unsqueeze(1)
@@ -60,8 +63,8 @@ class Structure(nn.Module):
         return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
 
     def decoder(self, batch: Batch) -> Tensor:
-        """Returns a mask (n_sentences, n_target_tokens, n_target_tokens), true where a query of the decoder sees the
-        key, which is never a later word.
+        """Returns the mask of the decoder's self-attention, (n_sentences, n_target_tokens, n_target_tokens): true where
+        a query sees the key, which is never a later word.
         """
         read_BT = batch["read"]
         # Words are ranked among those up to the query only, because a mask that depended on later words would reveal
@@ -79,8 +82,8 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """Returns for each pair of tokens whether the first is rarer, or equally rare and earlier in the sentence: 1 or 0,
-    (n_sentences, n_keys, n_keys).
+    """Returns a mask, (n_sentences, n_keys, n_keys): 1 where the first token of a pair is rarer than the second, or
+    equally rare and earlier in the sentence; else 0.
     """
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
@@ -89,7 +92,7 @@ def _rarer(rarity_BK: Tensor) -> Tensor:
 
 
 def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
-    """Returns the attention mask (`Sight`) of each attention layer on a batch, by the names of `LAYERS`."""
+    """Returns the attention mask (`Sight`) of each attention layer for a batch, by the layer's name in `LAYERS`."""
     source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
     T = batch["read"].shape[1]
     return {
@@ -108,7 +111,8 @@ def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
 
 
 class TranslationModel(nn.Module):
-    """The translator of one training, with the restriction of what its attention sees.
+    """The translator of one training, with the masks that restrict its self-attention and with the label smoothing of
+    its loss.
 
     Attributes:
         label_smoothing: () the share of the target that is spread over all words; it changes the loss, not the logits.
@@ -194,8 +198,8 @@ _LANES_AT_ONCE = 16
 
 
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences (three sets: all, short, long) with each training, and returns the translations
-    with references.
+    """Translates the test sentences with each training, and returns the translations with the reference translations,
+    for three sets of sentences: all, short and long ones.
 
     `template` is the model of any of the trainings; `state` has parameters and buffers, (n_trainings, ...) by name.
     """

@@ -164,7 +164,7 @@ class TranslationParameters(TrainingParameters):
         self._check_epsilon()
 
     def _follow_corpus(self) -> None:
-        """Fills in the parameters whose values follow from the corpus, so that the stored values are those used in
+        """Sets the parameters that the corpus determines, such as the number of sentences, to the values used in
         training.
         """
         if self.is_of_grammar:

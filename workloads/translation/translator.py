@@ -42,8 +42,8 @@ of 1 / 65,536."""
 
 
 def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """Draws the dropout masks of all places where dropout is applied, as `keep_<site>` (n_trainings, n_sentences,
-    n_tokens, d_model): 0, or a factor that keeps the mean unchanged.
+    """Draws the dropout masks of one step for all places in the model where dropout is applied, as `keep_<site>`
+    (n_trainings, n_sentences, n_tokens, d_model). Entries are 0 or 1 / (1 - dropout).
 
     Without dropout there are no masks.
 
@@ -64,14 +64,16 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the dropout masks in a batch of one training, (n_sentences, n_tokens, d_model), by place. Evaluation
-    batches have none.
+    """Returns the dropout masks in a batch of one training, (n_sentences, n_tokens, d_model), by the place in the model
+    where they apply; none for evaluation batches.
     """
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """Multiplies the rows (n_rows, d_model) at a place of dropout by the place's mask, if there is one."""
+    """Multiplies the rows (n_rows, d_model) at a place in the model by the dropout mask of that place, if there is
+    one.
+    """
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
 
 
@@ -115,22 +117,22 @@ class TranslatorShape:
 
     @property
     def value_width(self) -> int:
-        """The channels of a head's values, d_model / n_heads. With `merged` keys and queries, `attention_scale` depends
-        on this number.
+        """The channels of a head's values, d_model / n_heads. `attention_scale` depends on this number if keys and
+        queries are merged into one matrix.
         """
         return self.d_model // self.n_heads
 
     @property
     def key_width(self) -> int:
-        """The channels of a head's queries and keys. With `merged` keys and queries, the keys are the tokens
-        themselves.
+        """The channels of a head's queries and keys. If their matrices are merged into one, the keys are the tokens
+        themselves and have d_model channels.
         """
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 
     @property
     def made_keys(self) -> int:
-        """The channels of the keys that a layer computes for all heads together; 0 with `merged` keys and queries,
-        where the keys are the tokens.
+        """The number of key channels that a layer computes for all heads together; 0 if the matrices of keys and
+        queries are merged into one, because the tokens themselves are then the keys.
         """
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
@@ -154,8 +156,8 @@ class Attention(HoldableHeads):
         self._widths = [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
-        """Returns the output at the queries, (n_rows, d_model), and the attention weights, (n_sentences, n_heads,
-        n_queries, n_keys).
+        """Returns the attention output at the query rows, (n_rows, d_model), and the attention weights, (n_sentences,
+        n_heads, n_queries, n_keys).
 
         Args:
             asking_RD: The rows that queries come from.
@@ -183,7 +185,7 @@ class Attention(HoldableHeads):
 
 
 class FeedForward(nn.Module):
-    """A feed-forward layer W_2 relu(W_1 x + b_1) + b_2."""
+    """A feed-forward part with one hidden layer and ReLU: W_2 relu(W_1 x + b_1) + b_2."""
 
     def __init__(self, shape: TranslatorShape) -> None:
         super().__init__()
@@ -194,7 +196,7 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """Returns W_2 relu(W_1 x + b_1) + b_2 for each row x, (n_rows, d_model)."""
+        """Applies the two linear layers and the ReLU between them to each row, (n_rows, d_model)."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 
@@ -266,8 +268,8 @@ class Translator(nn.Module):
     def _attended(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the decoder's rows after its last attention, (n_rows, d_model), and the attention weights of all
-        layers.
+        """Returns the residual stream of the decoder after its last attention layer, (n_rows, d_model), and the
+        attention weights of all layers of the model.
         """
         scale = LogitScale(self.scale, self.has_log_n)
         memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)

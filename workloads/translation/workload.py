@@ -44,7 +44,9 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Returns the condition that a training ignores the source and predicts no better than a simple predictor."""
+    """Returns a condition on trainings: the model ignores the source, and its loss is no lower than that of the named
+    simple predictor.
+    """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
@@ -119,8 +121,10 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Returns the steps of probes: every `probe_every` steps, or by default 0, n_steps, half of it, a quarter and
-        so on, because roles emerge early or not at all.
+        """Returns the steps of probes: multiples of `probe_every`, or by default 0, n_steps, half of n_steps, a quarter
+        of it and so on.
+
+        The default has many early probes, because roles emerge early or not at all.
         """
         if parameters.probe_every is not None:
             return probe_steps(parameters.n_steps, parameters.probe_every)
@@ -146,16 +150,17 @@ class Translation(Workload[TranslationParameters]):
         return answers
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats per token, without label smoothing, on those held-out sentences that have
-        lengths seen in training.
+        """Returns the cross-entropy in nats per token, without label smoothing, on the held-out sentences whose lengths
+        also occur in training.
         """
         del module
         return mean_over(parts_of(batch), "nats", "is_judged")
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the cross-entropy of words on the short and on the long held-out sentences; the accuracy on both sets
-        and on all; and `source_gain`, by how much the loss rises, in nats per token, if the source is replaced by
-        another sentence's."""
+        """Returns the cross-entropy on short and on long held-out sentences, the accuracy on each of these sets and on
+        all sentences, and `source_gain`: by how many nats per token the loss rises if the source is replaced by another
+        sentence's.
+        """
         parts = []
         for part in parts_of(batch):
             elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
@@ -241,7 +246,7 @@ def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
 
 
 def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
-    """Returns the mean of a quantity over the target tokens of all buckets of sentences.
+    """Returns the mean of a quantity, such as the loss of a word, over the target tokens of all buckets of sentences.
 
     Args:
         parts: Buckets, each with `target` and the quantity, both (n_sentences, n_target_tokens); the quantity is 0 at
@@ -260,7 +265,9 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """Turns a predictor's -log p of words into its loss under label smoothing e: -log((1 - e) p + e / V), where V is
-    the number of words.
+    """Converts the negative log-probabilities that a simple predictor gives to words into its loss with label
+    smoothing.
+
+    With smoothing e and V words it is -log((1 - e) p + e / V).
     """
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()

@@ -59,9 +59,7 @@ class Program:
         return output
 
     def dependent(self, values: Mapping[fx.Node, Any]) -> set[fx.Node]:
-        """Returns the nodes of the graph through which a gradient flows to any weight, given the values of all
-        nodes.
-        """
+        """Returns the nodes of the graph through which a gradient flows to some weight."""
         dependent = set(self.weights.values())
         for node in self.graph.graph.nodes:
             is_constant = isinstance(value := values.get(node), Tensor) and not value.requires_grad
@@ -74,7 +72,8 @@ class Program:
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
-        """Computes the value that a term of the loss would have if the model's `output` had another value.
+        """Computes the value that a term of the loss would have if the output of the model were replaced by another
+        tensor.
 
         `known` has the values of all nodes in the original run.
         """
@@ -163,7 +162,7 @@ def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
 
 
 def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node | None:
-    """Finds the model output that a term of the loss evaluates; `None` if there is none.
+    """Finds the model output from which a term of the loss is computed; `None` if there is no single one.
 
     The output is the last tensor that weights enter, provided that the term depends on weights through it alone.
 
@@ -187,7 +186,9 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """Follows views and sums from a tensor to the last tensor of the chain, as long as each has only one reader."""
+    """Follows a tensor of the graph through the views and sums that read it, as long as there is only one reader, and
+    returns the last tensor.
+    """
     while len(node.users) == 1:
         (after,) = node.users
         if after.target not in _UP_TO_OUTPUT or after is term or values[after].dim() == 0:
@@ -197,7 +198,9 @@ def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> 
 
 
 def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term: fx.Node) -> bool:
-    """Returns whether every path in the graph from a weight to the given term of the loss passes through `node`."""
+    """Returns whether a term of the loss depends on weights through `node` alone: every path in the graph from a weight
+    to the term goes through it.
+    """
     reached = {place for _, place in program.places}
     for other in order:
         if other is not node and any(source in reached for source in other.all_input_nodes):
@@ -217,8 +220,8 @@ def ancestors(node: fx.Node) -> set[fx.Node]:
 
 
 def reader_of(node: fx.Node) -> fx.Node:
-    """Returns the operation that reads a weight at one place. If a view of the weight is read, it is the operation that
-    reads the view.
+    """Returns the operation that reads a weight at the given place. If it is only a view of the weight, the operation
+    that reads the view is returned.
     """
     while node.target in VIEWS and node.users:
         node = next(iter(node.users))
@@ -226,8 +229,8 @@ def reader_of(node: fx.Node) -> fx.Node:
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Inserts a node between a weight and each operation that reads it, and returns these nodes. Views of the weight
-    are copied first.
+    """Inserts a node between a weight and each operation that reads it, and returns the new nodes. A view of the weight
+    with several readers is copied first, once for each reader.
     """
     _copy_views(graph, weight)
     places = []

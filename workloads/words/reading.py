@@ -1,5 +1,5 @@
-"""Writes as text the words of a program's weights (matrix products whose sum is a gradient): the factors by which the
-gradient at the output is multiplied on its way to a weight.
+"""Writes the terms of a gradient ("words") as text: each is the product of the factors by which the gradient at the
+model's output is multiplied on its way to a weight.
 
 A product that one operation reads is written out. A tensor that several operations read gets a letter, and its gradient
 is written G(letter).
@@ -38,7 +38,8 @@ _TURNED = (aten.t.default, aten.transpose.int, aten.permute.default)
 
 
 class Reading:
-    """Writes the words (terms of gradients) of one program as texts, and defines the letters that they use.
+    """Writes the terms of a program's gradients ("words") as text, and defines the letters that stand for tensors in
+    these texts.
 
     Args:
         program: The loss.
@@ -56,14 +57,14 @@ class Reading:
         self._counts: dict[str, int] = {}
 
     def is_read(self, place: fx.Node) -> bool:
-        """Returns whether a gradient flows to a place where a weight is read; false if the operation there uses only
-        the weight's shape.
+        """Returns whether a gradient flows to a weight at the given place; false if the operation there uses only the
+        weight's shape.
         """
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:
-        """Writes the term of a gradient (word) that belongs to one place where the weight is read. `C` is the gradient
-        at the output.
+        """Writes as text the term of a weight's gradient that comes from one place where the weight is read. `C` is the
+        gradient at the output.
         """
         return self._cotangent(place, depth=0)
 
@@ -85,8 +86,8 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes the gradient with respect to the argument `node` of the operation `user`, given the text `above` of
-        the gradient with respect to its result.
+        """Writes as text the gradient with respect to one argument (`node`) of an operation (`user`), given the text of
+        the gradient with respect to the result of the operation.
         """
         if user.target in _TURNED and _turns(user):
             return _transposed(above)
@@ -141,7 +142,7 @@ class Reading:
         return self._named(node)
 
     def _named(self, node: fx.Node) -> str:
-        """Returns the letter for a value, and defines the letter at its first use."""
+        """Returns the letter that stands for a tensor in the texts, and defines the letter at its first use."""
         if node in self._name_at or node in self._program.names:
             return self._text(node)
         if node.target in VIEWS or _name(node) == "getitem":
@@ -201,7 +202,7 @@ def _turned_factor(text: str) -> str:
 
 
 def _factors(text: str) -> list[str]:
-    """Splits the text of a product at those spaces that are outside of brackets."""
+    """Splits the text of a matrix product into its factors, at the spaces outside of brackets."""
     factors, depth = [""], 0
     for character in text:
         depth += (character in "([") - (character in ")]")

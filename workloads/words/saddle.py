@@ -24,7 +24,7 @@ all weights."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saddle:
-    """The direction of smallest curvature of the loss at a training's weights.
+    """The direction in weight space along which the loss has its smallest curvature, at a training's weights.
 
     Attributes:
         curvature: The second derivative of the loss along this direction, for a step of norm 1.
@@ -40,8 +40,8 @@ class Saddle:
     parts: Mapping[str, float]
 
     def steps(self, learning_rate: float) -> float:
-        """Returns after how many steps of gradient descent a deviation along the direction has grown by the factor e
-        (2.72).
+        """Returns the number of gradient descent steps in which a displacement along the direction of smallest
+        curvature grows by the factor e (2.72).
 
         The curvature must be negative.
         """
@@ -81,8 +81,8 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
 
 
 def _parts(module: nn.Module, words: Words, direction: Mapping[str, Tensor]) -> dict[str, float]:
-    """Computes how much each part of the target (such as its mean) contributes to the loss's curvature along a
-    direction, through the gradient's terms that belong to the part.
+    """Computes how much each part of the target (such as its mean) contributes to the curvature of the loss along a
+    direction. A part contributes through the gradient terms that belong to it.
     """
     length = _SHIFT * float(torch.stack([value.detach().norm() for value in module.parameters()]).norm())
     change_by_part: dict[str, float] = {}

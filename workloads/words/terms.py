@@ -1,5 +1,5 @@
-"""The words of a training's gradients (the matrix products whose sum is a gradient), the state that they show (starved,
-balanced, bound or moving), and attention maps.
+"""The terms ("words") of a training's gradients, matrix products that add up to a gradient; the state that they show,
+such as starved (small) or balanced (cancelling); and attention maps.
 
 A word pulls if it contains the target, and brakes if it contains the prediction. A word belongs to one part of the
 target, such as its mean (written P) or the rest (I - P). docs/why.md explains the thresholds.
@@ -38,7 +38,7 @@ class AttentionMap:
 def attention_maps(
     weights: Sequence[Tensor], axes: Sequence[Any], entering: Mapping[tuple[int, str], float]
 ) -> list[AttentionMap]:
-    """Returns the attention weights of all heads, given the results of all attention softmaxes of a traced loss.
+    """Returns the attention weights of all heads, given the results of all attention softmaxes in a traced loss.
 
     Args:
         weights: The results of the softmaxes, of any shape.
@@ -64,8 +64,8 @@ def attention_maps(
 
 
 def evenness(weights: Tensor) -> Tensor:
-    """Computes how evenly each query attends, (..., n_queries): the entropy of its weights divided by the largest
-    possible one.
+    """Computes how evenly each query attends to the keys, (..., n_queries): the entropy of its attention weights
+    divided by the largest possible entropy.
     """
     entropy = -torch.xlogy(weights, weights).sum(-1)
     n_seen = (weights > 0).sum(-1).clamp(min=1)
@@ -86,7 +86,8 @@ below this."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One term of the gradient with respect to a weight (a word): the one from a single place where the weight is read.
+    """One term ("word") of the gradient with respect to a weight: the contribution of a single place where the loss
+    reads the weight.
 
     Attributes:
         weight: The weight's name.
@@ -105,8 +106,8 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """How far the terms of one weight's gradient that concern one part of the target cancel: those that make the weight
-    grow and those that shrink it.
+    """How far two kinds of terms in a weight's gradient cancel for one part of the target (such as its mean): the terms
+    that contain the target, and those that contain the prediction.
 
     Attributes:
         weight: The weight's name.
@@ -160,20 +161,21 @@ class GradientWords:
         return torch.stack([term.value for term in self.terms if term.weight == weight]).sum(0)
 
     def balances(self) -> list[Balance]:
-        """Computes for each weight and part of the target how far the terms of the gradient cancel, in the order of the
-        terms.
+        """Computes for each weight and each part of the target (such as its mean) how far the terms of the gradient
+        cancel. The results have the order of the terms.
         """
         keys = dict.fromkeys((term.weight, term.part) for term in self.terms if term.part in self.zero_levels)
         return [self._balance(weight, part) for weight, part in keys]
 
     def growth(self) -> float:
-        """Returns minus the inner product of gradient and weights. If it is above 0, gradient descent makes the weights
-        grow.
+        """Returns minus the inner product of gradient and weights. If it is positive, a step of gradient descent makes
+        the weights' norm grow.
         """
         return -sum(float((self.gradient(name) * value).sum()) for name, value in self.weights.items())
 
     def starved_parts(self) -> list[str]:
-        """Returns the parts of the target (such as its mean) about which the gradients' terms are small.
+        """Returns the parts of the target (such as its mean) whose gradient terms are small, so that they are hardly
+        learned.
 
         If terms are products of all weights, it suffices that the terms of one weight are small. Otherwise those of all
         weights must be, measured by `Balance.work`.
@@ -181,8 +183,8 @@ class GradientWords:
         return [part for part in self.zero_levels if self._fed(part) < _STARVED]
 
     def left(self, part: str) -> float:
-        """Returns which fraction of the terms about a part of the target is left after they cancel; NaN if a weight is
-        not finite.
+        """Returns which fraction of the gradient terms that concern a part of the target (such as its mean) is left
+        after these terms cancel; NaN if a weight is not finite.
 
         If terms are products of all weights, it is the largest fraction of any weight; otherwise that of all weights
         together.

@@ -1,5 +1,5 @@
-"""Computes the words of any loss (the terms of its gradients) from its program and from autograd's gradients at the
-output: one word per place where a weight is read.
+"""Computes the terms ("words") of the gradients of any loss, from its traced program and from autograd's gradients at
+the model's output: one term for each place where a weight is read.
 
 A word is the gradient with respect to the weight as it is read at that place. It is split like C, the gradient of the
 loss with respect to the output F: C at F = 0 is the part that pulls, and the remainder of C the part that brakes. Both
@@ -43,7 +43,9 @@ class _Cotangent:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A term of the loss, with the model output that it evaluates and the gradients at that output."""
+    """A term of the loss, the model output from which it is computed, and the gradients of the loss with respect to
+    that output.
+    """
 
     output: fx.Node
     cotangents: Sequence[_Cotangent]
@@ -145,7 +147,9 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes the curvature of the loss at output 0, in the direction opposite to the gradient there, `at_zero`."""
+    """Computes by finite differences the curvature of the loss at output 0, along the direction of steepest descent.
+    `at_zero` is the gradient there.
+    """
     length = float(at_zero.norm())
     if length == 0:
         return 0.0
@@ -154,8 +158,8 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields the name of each part of the target, and the numbers of the examples' groups, (n_examples,), whose means
-    make the part.
+    """Yields each part of the target: its name, and the group number of each example, (n_examples,). The part is the
+    mean over each group.
     """
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
@@ -165,8 +169,8 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits the gradient at the output into parts that add up to it: group means, subtracted one by one, and
-    the rest.
+    """Splits the gradient at the model's output into the parts of the target: the means over groups of examples, each
+    subtracted before the next is taken, and the remainder.
     """
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
@@ -183,8 +187,8 @@ def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: boo
 def _pulled_back(
     program: Program, values: Mapping[fx.Node, Any], output: fx.Node, cotangent: Tensor, maps: Sequence[fx.Node]
 ) -> dict[fx.Node, Tensor]:
-    """Computes, from a gradient at the output, those with respect to weights at all places where they are read, and
-    those with respect to the logits of all attention softmaxes.
+    """Computes, from a gradient at the model's output, the gradients with respect to each weight at each place where it
+    is read, and those with respect to the logits of all attention softmaxes.
     """
     nodes = [*(place for _, place in program.places), *(node.all_input_nodes[0] for node in maps)]
     gradients = torch.autograd.grad(
@@ -224,7 +228,7 @@ def _behind(output: fx.Node) -> set[fx.Node]:
 
 
 def _is_normalized(node: fx.Node, output: fx.Node) -> bool:
-    """Returns whether a node of the graph is the softmax of the model's output itself, or of a view of it."""
+    """Returns whether a node of the graph is a softmax of the model's output, or of a view of it."""
     if node.target not in SOFTMAXES:
         return False
     (source,) = node.all_input_nodes

@@ -110,8 +110,8 @@ SYNONYM_PERIOD = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """The number of lexemes (words with all their forms) of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins
-    with the words of a smaller one.
+    """The numbers of lexemes (words with all their forms) in each word class, 1 to `MOST_LEXEMES`. A larger lexicon
+    begins with the words of a smaller one.
 
     Attributes:
         n_nouns: Nouns, of both genders.
@@ -161,13 +161,17 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All words that inflect or are translated: all lexemes but names, which both languages share."""
+        """All lexemes (words with all their forms) that inflect or are translated: all but the names, which are the
+        same in both languages.
+        """
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
 @functools.lru_cache(maxsize=16)
 def zipf(n_words: int) -> tuple[float, ...]:
-    """Returns the probabilities of a class's words, proportional to 1/rank (Zipf's law)."""
+    """Returns the probabilities of the words of a class: proportional to 1/rank, with rank 1 for the most frequent word
+    (Zipf's law).
+    """
     total = sum(1.0 / rank for rank in range(1, n_words + 1))
     return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
 
@@ -175,8 +179,8 @@ def zipf(n_words: int) -> tuple[float, ...]:
 def _class(
     n_lexemes: int, common: tuple[Lexeme, ...], source_endings: tuple[str, ...], *target_endings: tuple[str, ...]
 ) -> tuple[Lexeme, ...]:
-    """Returns the lexemes (words with all their forms) of a class: hand-written ones, then generated ones of
-    alternating gender, every third with a synonym.
+    """Returns the lexemes (words with all their forms) of a word class: first the hand-written ones, then generated
+    ones. Generated lexemes alternate in gender, and every third has a synonym.
     """
     # `source_endings` has an ending for each form of a source word. `target_endings` has, for each gender, one for each
     # form of a target word. An ending is a consonant that no other class of words has, then the inflection.

@@ -43,8 +43,8 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The places in a sentence, such as `subject.noun`, at which the grammar chooses, with the probabilities of the
-    outcomes at each.
+    """The probabilities of the outcomes at each place of a sentence where the grammar chooses at random, such as
+    `subject.noun`; and a generator of outcomes.
 
     Args:
         probabilities: The probabilities of the outcomes, which sum to 1, by place.
@@ -67,7 +67,8 @@ class Laws:
 
 
 class Choices:
-    """The random choices of one sentence. Adds up -log p of those choices that were requested.
+    """The random choices of one sentence. Adds up the negative log-probabilities of the choices that the grammar
+    requests.
 
     Args:
         laws: The places of the grammar and their probabilities.
@@ -92,7 +93,7 @@ class Choices:
 
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """Yields without end the choices of the sentences with the numbers `first`, `first` + 1, ..."""
+    """Yields without end the random choices of sentence number `first`, of the next sentence, and so on."""
     draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in laws.outcomes(seed, draw)[skipped:]:
@@ -128,14 +129,14 @@ class SentencePair:
 
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
-    """Yields without end the sentence pairs that the seed gives for the numbers `first`, `first` + 1, ..."""
+    """Yields without end the sentence pairs of a seed, from pair number `first` on."""
     for choices in choices_from(Laws(laws(lexicon)), seed, first):
         yield _realized(derive(choices, lexicon), choices)
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
-    """Returns the sentence pair that the seed gives for one number. The training part of a corpus has the pairs 0, 1,
-    2, ...
+    """Returns the sentence pair with a given number among those that a seed generates. The training part of a corpus
+    has the pairs 0, 1, 2, ...
     """
     return next(sentence_pairs(lexicon, seed, number))
 
@@ -159,8 +160,9 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place of the source word that the target word at `place` translates. It is the same place, but both
-    `il` and `di` translate the source's `'s`."""
+    """Returns the place in the sentence tree of the source word that a target word translates. It is the target word's
+    own place, except that both `il` and `di` translate the source's `'s`.
+    """
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 
@@ -260,7 +262,8 @@ DRAWS_PER_HELD_OUT = 50
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """Returns the training sentences; and, as a second result, the validation sentences followed by the test sentences.
+    """Returns two lists of sentences: those of the training part; and those of the validation part followed by those of
+    the test part.
 
     The training part is the beginning of the seed's stream of sentences, repetitions included. The other parts are the
     following sentences whose source has not been drawn before.

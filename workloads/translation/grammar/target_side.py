@@ -49,8 +49,8 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """Returns the words of the target sentence in order. `choose` makes the choices that only the target
-    language has.
+    """Returns the words of the target sentence in order. `choose` returns the outcomes of the two choices that the
+    source sentence does not show: synonyms and dropped subject pronouns.
     """
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")

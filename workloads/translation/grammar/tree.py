@@ -143,8 +143,8 @@ for it."""
 
 
 class PhraseKind(IntEnum):
-    """Kinds of noun phrase. At a place that has fewer probabilities than there are kinds, the last kinds do not
-    occur.
+    """The kinds of noun phrase. At a place of the sentence where the grammar has fewer probabilities than kinds, the
+    last kinds do not occur.
     """
 
     COMMON = 0
@@ -180,7 +180,9 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """Builds a sentence's tree. At each place where the grammar has a choice, `choose` returns the outcome."""
+    """Builds a random sentence's tree. At each place where the grammar has a choice, it calls `choose`, which returns
+    the outcome.
+    """
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -239,8 +241,8 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """Returns the probabilities of the outcomes at each place of choice, including choices that only the target
-    sentence shows.
+    """Returns the probabilities of the outcomes at each place where the grammar chooses, including choices that only
+    the target language shows (synonyms, dropped pronouns).
     """
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
