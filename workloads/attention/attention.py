@@ -59,26 +59,31 @@ class Sight:
 
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
-        """Makes the mask with which every token sees all tokens. `like` is as in `causal`."""
+        """Makes the mask with which every token sees all tokens. Number of tokens, dtype and device are those of the
+        tokens `like`.
+        """
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class LogitScale:
-    """A factor of attention logits: `scale`, or `scale` times log n for n keys if `has_log_n`. Both are () tensors."""
+    """A factor of attention logits: a constant, or a constant times log n, where n is the number of keys that a query
+    sees.
+    """
 
     scale: Tensor
     has_log_n: Tensor
 
     def of(self, log_n: Tensor) -> Tensor:
-        """Returns the factor for queries that see n keys each, in the shape of `log_n`."""
+        """Returns the factor of the logits for each query, in the shape of `log_n`, the logarithm of the number of keys
+        that the query sees.
+        """
         return self.scale * torch.where(self.has_log_n, log_n, 1.0)
 
 
 def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """Builds the factor of attention logits that a name in `ATTENTION_SCALES` stands for. Here d is the number of
-    channels of a head's keys.
+    """Builds the factor of attention logits with a given name in `ATTENTION_SCALES`, for heads with d key channels.
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.
@@ -91,8 +96,8 @@ def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
 
 
 class HoldableHeads(nn.Module):
-    """An attention layer whose heads can be clamped (their attention is replaced by a fixed pattern) and scaled (their
-    logits are multiplied).
+    """Base class of attention layers whose heads can be manipulated: clamped (attention weights replaced by a fixed
+    pattern) or scaled (logits multiplied by a factor).
 
     A subclass multiplies its queries by `scaled`, and takes its weights from `attended` or `clamped`.
 
@@ -117,14 +122,17 @@ class HoldableHeads(nn.Module):
         self.register_buffer(LOGIT_FACTOR, None)
 
     def scaled(self, query_BHQC: Tensor) -> Tensor:
-        """Multiplies the queries of each head by the head's factor; returns the same tensor if no head is scaled."""
+        """Multiplies the queries of each head by the head's logit factor. Returns the same tensor if no head is
+        scaled.
+        """
         if self.logit_factor_H is None:
             return query_BHQC
         return query_BHQC * self.logit_factor_H.view(-1, 1, 1)
 
 
 def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_keys: int | None = None) -> Tensor:
-    """Replaces the weights of clamped heads by fixed patterns; returns the same tensor if no head is clamped.
+    """Replaces the attention weights of clamped heads by their fixed patterns. Returns the same tensor if no head is
+    clamped.
 
     Args:
         weight_BHQK: The attention weights that the heads computed.
@@ -163,8 +171,8 @@ def attended(
     clamp_H: Tensor | None = None,
     n_keys: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mixes the values by the attention weights softmax(Q K^t + bias), where clamped heads have fixed patterns instead:
-    see `clamped`.
+    """Computes attention of given queries, keys and values: the values mixed by the weights softmax(Q K^t + bias).
+    Clamped heads have fixed patterns as weights: see `clamped`.
 
     Returns:
         The mixed values (n_sequences, n_queries, d_model), the heads side by side; and the weights (n_sequences,
@@ -187,8 +195,8 @@ def side_by_side(x_BHTC: Tensor) -> Tensor:
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention: softmax(s Q K^t + mask) V in each head, with a scale s; then the heads are concatenated and
-    pass through a linear layer.
+    """Multi-head attention: softmax(s Q K^t + mask) V in each head, with a scale s; the heads' outputs are concatenated
+    and pass through a linear layer.
 
     With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels per head. With `merged`, the
     product of the two matrices is one parameter: Q = x W^t + c has C = D channels per head, and the keys are the tokens
@@ -264,8 +272,8 @@ class Attention(HoldableHeads):
         return self.out(side_by_side(weight_BHQK @ value_BHKE)), weight_BHQK
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
-        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) that heads have where they are not
-        clamped, from scaled queries.
+        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries. Heads that are
+        clamped get other weights afterwards.
         """
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
@@ -291,7 +299,8 @@ class Attention(HoldableHeads):
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Checks that the sizes of an attention layer fit together. The arguments are those of `Attention`.
+    """Checks that the width of the model, the number of heads and the form of keys and queries fit together. The
+    arguments are those of `Attention`.
 
     Raises:
         SpecError: If `qk` is unknown, D is not a multiple of H, or `qk_rank` is given with `merged`.
@@ -330,7 +339,10 @@ def attention_scale_parameter() -> Any:
 
 
 class TransformerBlock(nn.Module):
-    """A pre-norm transformer block with layer normalizations LN: x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
+    """A pre-norm transformer block: attention, then a feed-forward part; each reads a LayerNorm of its input and is
+    added to it.
+
+    x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
 
     Args:
         d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
@@ -370,8 +382,8 @@ class TransformerBlock(nn.Module):
         return self.finished(x_BTD + attended_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """Completes a block: applies LayerNorm and feed-forward network to the residual stream (n_sequences, n_tokens,
-        d_model) behind the attention.
+        """Completes a transformer block: applies LayerNorm and the feed-forward network to the residual stream
+        (n_sequences, n_tokens, d_model) after attention.
         """
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

@@ -1,4 +1,5 @@
-"""Layers of transformers that are built without random numbers: the engine draws their parameters.
+"""Layers of transformers whose parameters start as zeros; the engine of the sweep draws their initial values
+afterwards.
 
 Linear layers and embeddings are subclasses of PyTorch's, with the same parameter names and orientation: the weight of a
 linear layer is (out, in). With `init_sigma` null the engine initializes all layers like PyTorch's.
@@ -41,7 +42,7 @@ class Linear(nn.Linear, DrawnByEngine):
 
 
 class LowRankLinear(Linear):
-    """A linear layer with a low-rank update: x W^t + b + scale (x A^t) B^t.
+    """A linear layer with a low-rank update (LoRA) of its weight: x W^t + b + scale (x A^t) B^t.
 
     Attributes:
         down: The layer with weight A, (rank, in).
@@ -131,7 +132,8 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A feed-forward network with one hidden layer and the activation g: g(x W_1^t + b_1) W_2^t + b_2.
+    """A feed-forward network: a linear layer, an activation function g, and a second linear layer, g(x W_1^t + b_1)
+    W_2^t + b_2.
 
     Args:
         d_model, d_ffn: The numbers of channels outside and in the hidden layer.
@@ -152,7 +154,7 @@ class FeedForward(nn.Module):
         return fed
 
     def activated(self, hidden: Tensor) -> Tensor:
-        """Applies the activation g to hidden channels (..., d_ffn)."""
+        """Applies the activation function to the hidden layer, (..., d_ffn)."""
         function = ACTIVATIONS[self.activation]
         if self._filled:
             return function(pad(hidden, (0, self._filled)))[..., : -self._filled]

@@ -1,4 +1,5 @@
-"""Abrupt learning: a model reads numbers and a separator, and predicts the answers to them one after the other.
+"""Moving-window sums, a problem with abrupt learning: a model reads numbers and a separator, and writes one after the
+other the answers that the task asks for.
 
 The loss stays on a plateau, where all answers but the first are guessed, and then falls abruptly. On the plateau the
 model repeats its answers, and its states at different tokens are nearly parallel. Source: Gopalani & Hu 2025, arXiv
@@ -23,8 +24,11 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention in which each weight has a fixed factor: s Q K^t times the factor, or softmax(s Q K^t + ln factor),
-    with a scale s. As in the source, weights without a softmax are not divided by the number of keys."""
+    """Attention in which the weight of each query on each key has a fixed factor, for softmax or linear attention.
+
+    With scale s the weights are softmax(s Q K^t + ln factor), or s Q K^t times the factor. As in the source, the
+    weights without a softmax are not divided by the number of keys.
+    """
 
     factor_TT: Tensor
 
@@ -42,8 +46,8 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns to which tokens each answer must attend, bool (length, n_tokens). For the task `permutation` it is the
-    token that holds the answer's place.
+    """Returns a mask of the tokens to which each answer must attend, bool (length, n_tokens). For the task
+    `permutation` it is the token that tells which number the answer copies.
     """
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
@@ -108,8 +112,8 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (n_sequences, n_tokens), and as targets the token that follows each, of
-    which the last `length` are the answers.
+    """Draws the tokens that the model reads, (n_sequences, n_tokens), and the token that follows each of them as its
+    target. The last `length` targets are the answers.
     """
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
@@ -132,7 +136,8 @@ def sequences(
 
 
 def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> float:
-    """Returns the mean loss, in nats, of a predictor that knows only how often each token occurs at each position.
+    """Returns the mean loss over all predicted tokens, in nats, of a predictor that knows only how often each token
+    occurs at each position.
 
     The predictor knows the first `n_known` answers exactly. A sum of k independent numbers uniform on 1 to m, modulo p
     = m + 1, is 0 with probability (1 + m (-1/m)^k) / p, and each other value with (1 - (-1/m)^k) / p: all Fourier
@@ -151,7 +156,9 @@ def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> fl
 
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """Returns the fraction of right answers if the model reads the right earlier answers (teacher forcing)."""
+    """Returns the fraction of right answers when the model reads the true earlier answers instead of its own (teacher
+    forcing).
+    """
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
@@ -160,7 +167,9 @@ def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns how often an answer equals the answer before it, if the model reads its own answers."""
+    """Returns how often an answer equals the answer before it, when the model writes all answers itself and reads its
+    own earlier ones.
+    """
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
@@ -170,23 +179,24 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns the mean cosine similarity between the final states of the model from which two answers of a sequence are
-    predicted. The first answer is left out."""
+    """Returns the mean cosine similarity between the final hidden states from which two answers of the same sequence
+    are predicted. The first answer is left out.
+    """
     state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """Returns which fraction of the answers' attention, by absolute value, is on the tokens that they need, (layer,
-    head).
+    """Returns for each head which fraction of the answers' attention, by absolute value, is on the tokens that
+    determine them, (layer, head).
     """
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
-    """Returns the fraction of attention on the tokens that answers need, averaged over layers and heads: the source's
-    measure of attention progress.
+    """Returns which fraction of the answers' attention is on the tokens that determine them, averaged over layers and
+    heads. It is the measure of attention progress of Gopalani & Hu 2025.
     """
     return on_optimal(module.attention(inputs), task, length).mean()
 

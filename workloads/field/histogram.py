@@ -23,8 +23,10 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2 for the tokens x. A is attention, or weights that depend on
-    positions alone.
+    """A one-block model that adds to each token a mixture of all tokens, and computes from it the logits of a count by
+    a hidden layer with ReLU. The mixing weights come from attention, or depend on positions alone.
+
+    x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A.
     """
 
     scale: Tensor
@@ -47,7 +49,9 @@ class Counter(nn.Module):
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the counts at all tokens; if `mixing` is `bos`, the first token has none."""
+        """Returns the logits of the letter's count at each token. If `mixing` is `bos`, the first token is no letter
+        and gets none.
+        """
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)
         mixed_BTD = x_BTD + self._mixing(normed_BTD) @ normed_BTD
@@ -121,8 +125,8 @@ def sequences(
 
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns which fraction of the mixing weights, by absolute value, is on tokens with the query's letter, (layer,
-    head).
+    """Returns which fraction of the mixing weights (attention), by absolute value, is on tokens with the same letter as
+    the query, (layer, head).
     """
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()

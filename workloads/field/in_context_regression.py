@@ -24,8 +24,11 @@ _MOST_DIRECTIONS = 8
 
 
 class LinearAttentionMatrix(nn.Module):
-    """The matrix M = s sum_h v_h W_h through which linear attention predicts. Head h has a number v_h and W_h, which is
-    one matrix (`merged`) or K_h^t Q_h (`separate`); s is a scale.
+    """The parameters of multi-head linear attention, and the matrix M that they form: the prediction is b^t M x for the
+    query input x and the mean b of y_n x_n over the context.
+
+    M = s sum_h v_h W_h with a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or
+    the product K_h^t Q_h (`separate`).
 
     K_h and Q_h have `rank` rows. Under `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries),
     the rule of the authors' code.
@@ -43,7 +46,9 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix M, (dimension, dimension), which alone determines the loss."""
+        """Returns the matrix M of the prediction b^t M x, (dimension, dimension); the loss depends on the parameters
+        through M alone.
+        """
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -62,13 +67,15 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns the linear attention of one training. Only separate keys and queries have a `rank`."""
+    """Returns the linear attention of one training. `rank`, the number of rows of keys and queries, is used only if
+    they are separate matrices.
+    """
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (dimension,) of the inputs x along their axes. They sum to 1 and determine the loss; they
-    are also returned as a target, which is not used.
+    """Returns the variances (dimension,) of the inputs along their axes, which sum to 1 and determine the loss. They
+    are returned a second time as the target, which is not used.
     """
     # The random numbers themselves are not used: the draw only gives a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
@@ -78,42 +85,51 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the diagonal (dimension,) of E b b^t, where b is the mean of y x over the context: Lambda^2 + (Lambda^2 +
-    tr(Lambda) Lambda) / N for N pairs with covariance Lambda, by Isserlis' theorem.
+    """Returns the diagonal (dimension,) of the second moment E b b^t, where b is the mean of y x over the pairs (x, y)
+    of the context.
+
+    For N pairs with input covariance Lambda it is Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem.
     """
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """Returns the exact loss of the matrix M, E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t
-    E b b^t), for inputs x with covariance Lambda and b the mean of y x over the context.
+    """Returns the exact expected squared error of linear attention over the distribution of contexts and queries, given
+    the matrix M through which it predicts.
+
+    E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t), for inputs x with covariance
+    Lambda and b the mean of y x over the context.
     """
     squared = (second_moment(inputs, n_context).unsqueeze(1) * output**2 * inputs).sum()
     return inputs.sum() - 2 * (inputs**2 * output.diagonal()).sum() + squared
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when attention learns each principal direction of the inputs, (dimension,)."""
+    """Returns by how much the loss falls when attention learns a principal direction of the inputs, for each direction,
+    (dimension,).
+    """
     return variance_D**3 / second_moment(variance_D, n_context)
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss if the `n_directions` directions of largest variance are learned; NaN if all directions are."""
+    """Returns the loss if the `n_directions` principal directions of largest variance are learned and the others are
+    not; NaN if there are no others.
+    """
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns how far the loss is above the optimum, as a fraction of this distance for the output 0: 1 at the output
-    0, 0 at the optimum.
+    """Returns the distance of the loss from the optimum, as a fraction of the distance that the output 0 has: 1 at the
+    output 0, 0 at the optimum.
     """
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that are learned: those whose entry of the matrix M is above half
-    of its optimal value.
+    """Counts the principal directions of the inputs that attention has learned: those whose entry in the prediction
+    matrix M is above half of its optimal value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

@@ -1,4 +1,5 @@
-"""In-context Markov chains: each sequence comes from its own chain, whose transitions the model must infer from it.
+"""In-context Markov chains: each sequence is drawn from its own random Markov chain, and the model must infer the
+transition probabilities from the sequence.
 
 Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` only the first row is
 drawn, and each other row is the one above it, shifted by one state. Columns then sum to 1 too, so all states are
@@ -81,13 +82,17 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draws states with the probabilities (..., n_states), given uniform numbers in [0, 1): int64."""
+    """Draws one state from each distribution (..., n_states), given uniform random numbers in [0, 1). Returns int64
+    indices.
+    """
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns the states after the first one, (n_sequences, n_tokens), given for every step which state follows each
-    state. Steps are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
+    """Returns the states of a chain after the first one, (n_sequences, n_tokens), given for each step a table of the
+    state that follows each state.
+
+    The tables are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
     """
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
@@ -98,8 +103,8 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities (n_sequences, n_tokens, n_states) of the next token under each strategy (`unigram` and
-    `bigram`).
+    """Returns the probabilities (n_sequences, n_tokens, n_states) that two strategies give to the next token: `unigram`
+    uses the frequencies of states in the sequence so far, `bigram` those of pairs of states.
 
     `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
     adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
@@ -121,8 +126,8 @@ def _level(strategy: str, inputs: Tensor, target: Tensor, n_states: int) -> Tens
 
 
 def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> Tensor:
-    """Returns the divergence KL(strategy || model) of the model's predictions from a strategy's, in nats, averaged over
-    tokens.
+    """Returns the divergence KL(strategy || model) between a strategy's predictions and the model's, in nats, averaged
+    over tokens.
     """
     uniform = torch.full_like(output, 1.0 / n_states)
     probability = strategies(inputs, n_states).get(strategy, uniform)
@@ -130,8 +135,10 @@ def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> T
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """Returns how far the loss has fallen towards that of the bigram strategy, as a fraction: 1 at the bigram loss. It
-    is 0 at the unigram loss, or at the loss of uniform predictions if that is lower.
+    """Returns how far the loss has fallen from the unigram strategy's towards the bigram strategy's: 0 at the first, 1
+    at the second.
+
+    If uniform predictions have a lower loss than the unigram strategy, it is 0 at their loss.
     """
     start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
@@ -142,8 +149,8 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of attention on tokens that follow earlier tokens of the query's state, if there are any,
-    (n_blocks, n_heads).
+    """Returns the fraction of each head's attention that is on tokens whose preceding token equals the query's token,
+    (n_blocks, n_heads). Queries without such tokens are left out.
     """
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
@@ -152,8 +159,8 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns the condition that the model's predictions are nearer to one strategy's than to those of the others, by
-    `_distance`.
+    """Returns a condition on trainings: the model's predictions are nearer to those of the named strategy than to those
+    of the other strategies, by the KL divergence `_distance`.
     """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:

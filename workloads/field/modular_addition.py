@@ -43,7 +43,9 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns which fraction of the embedding's power is in its `n_key` strongest frequencies. The mean is left out."""
+    """Returns which fraction of the token embedding's Fourier power is in its `n_key` strongest frequencies. The
+    constant component is left out.
+    """
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # axes: cosine or sine, frequency, number modulo p

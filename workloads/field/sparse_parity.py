@@ -21,8 +21,11 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform signs (batch_size, n_bits), and their parity (batch_size,): the product of k of them. These are the
-    first k, which is no restriction, because the model treats all positions alike."""
+    """Draws inputs of uniform random signs (batch_size, n_bits), and their labels (batch_size,): the product of the
+    first k signs.
+
+    That they are the first is no restriction, because the model treats all positions alike.
+    """
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 
@@ -38,8 +41,8 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """Returns which fraction of the first layer's squared weights is on the k signs that matter; at the start it is
-    about k / n_bits.
+    """Returns which fraction of the first layer's squared weights belongs to the k signs whose product is the label; at
+    the start it is about k / n_bits.
     """
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()

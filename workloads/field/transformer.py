@@ -17,8 +17,9 @@ Kind = Literal["softmax", "linear"]
 
 
 class RelativeAttention(Attention):
-    """Attention with the logits s Q (K + R)^t, where s is a scale and R has a learned key for each distance between
-    query and key.
+    """Attention with relative positions: a learned vector for each distance between query and key is added to the key.
+
+    The logits are s Q (K + R)^t, where s is a scale and R holds the learned vectors.
 
     The layer is for causal attention with as many queries as keys. Source: Shaw, Uszkoreit & Vaswani 2018.
 
@@ -40,8 +41,8 @@ class RelativeAttention(Attention):
 
 
 class LinearAttention(Attention):
-    """Attention with the weights s Q K^t / n instead of a softmax, where s is a scale and n the number of keys that a
-    query may attend to.
+    """Attention without a softmax: the weights are the scaled products of queries and keys, divided by the number of
+    keys that a query may attend to.
     """
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
@@ -51,7 +52,10 @@ class LinearAttention(Attention):
 
 
 class Block(nn.Module):
-    """A transformer block x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
+    """A transformer block: attention, then a feed-forward part, each reading a LayerNorm (or the identity) of its input
+    and added to it.
+
+    x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
 
     Args:
         attention: The attention layer.
@@ -78,7 +82,7 @@ class Block(nn.Module):
         return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
-        """Returns the output at the last token alone, (n_sequences, 1, d_model), without computing it at the other
+        """Returns the block's output at the last token, (n_sequences, 1, d_model), without computing it at the other
         tokens.
         """
         read_BTD = self.attention_norm(x_BTD)
@@ -156,8 +160,8 @@ class Transformer(nn.Module):
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the normalized states before the last layer, (n_sequences, n_tokens, d_model), and each block's
-        attention weights.
+        """Returns the normalized hidden states that the last linear layer reads, (n_sequences, n_tokens, d_model), and
+        the attention weights of each block.
         """
         x_BTD, sight = self._read(token_BT)
         weights = []
@@ -167,8 +171,8 @@ class Transformer(nn.Module):
         return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits at the last token alone, (n_sequences, n_words). The last block computes no other
-        token.
+        """Returns the logits at the last token, (n_sequences, n_words). The last block is computed at that token
+        alone.
         """
         x_BTD, sight = self._read(token_BT)
         *blocks, last = (block for block in self.blocks if isinstance(block, Block))

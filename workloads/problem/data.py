@@ -1,4 +1,4 @@
-"""The data of a problem: random numbers for ONE training, and tables.
+"""The data of a problem made by `attnsweep.problem`: random numbers for one training, and tables (fixed data sets).
 
 A table is made once per process, and copied into every module with the training rows of its split first.
 """
@@ -19,7 +19,7 @@ from attnsweep.workloads.problem.functions import Call
 
 
 class Draw:
-    """Draws the random numbers of one training at one step. Successive calls of a method draw different numbers.
+    """Draws random numbers for one training at one step. Successive calls of its methods draw different numbers.
 
     With equal seed, use and step, the n-th call always draws the same numbers.
 
@@ -37,8 +37,8 @@ class Draw:
 
     @property
     def fixed(self) -> Self:
-        """A `Draw` that gives the same numbers at all steps of training and evaluation, for what belongs to the
-        task.
+        """A `Draw` that gives the same numbers at every step of training and evaluation. Use it for random numbers that
+        define the training's task.
         """
         return type(self)(self._own_seed, "fixed", 0)
 
@@ -96,12 +96,16 @@ def checked(data: Any) -> Data:
 
 
 def columns_in(module: nn.Module) -> list[Tensor]:
-    """Returns the columns of the table in a module's buffers: the inputs, then the target."""
+    """Returns the tensors of the table (fixed data set) that is stored in a module's buffers: the inputs, then the
+    target.
+    """
     return [value for name, value in module.named_buffers() if name.startswith(TABLE)]
 
 
 def rows_in(module: Any, which: str) -> Data:
-    """Returns the training rows or the held-out rows of the table in a module; all rows if none are held out."""
+    """Returns the training rows or the held-out rows of the table (fixed data set) that is stored in a module; all rows
+    if none are held out.
+    """
     *inputs, target = columns_in(module)
     n_rows = n_trained_on(module.of_problem.train_fraction, len(target))
     rows = slice(n_rows)
@@ -111,13 +115,14 @@ def rows_in(module: Any, which: str) -> Data:
 
 
 def n_trained_on(train_fraction: float, n_rows: int) -> int:
-    """Returns the number of training rows of a table, at least 1."""
+    """Returns how many rows of a table (fixed data set) are used for training: the given fraction, but at least 1."""
     return min(max(round(train_fraction * n_rows), 1), n_rows)
 
 
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
-    """Calls twice the user's function that makes a table, and checks that both tables are equal.
+    """Calls the user's function that makes a table (fixed data set) twice, and checks that both results are equal,
+    because a table must not be random.
 
     Raises:
         SpecError: If the two tables differ, or inputs and target differ in their number of rows.
@@ -142,8 +147,8 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
 
 
 def _seeded(data: Call, values: Mapping[str, Value]) -> Any:
-    """Calls the user's function with seeded global random generators, and restores the generators' states
-    afterwards.
+    """Calls the user's function with global random generators that have a fixed seed, and restores the states of the
+    generators afterwards.
     """
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:

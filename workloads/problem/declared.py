@@ -170,8 +170,8 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """Returns a condition of an outcome or event, named by `subject`, after checking that it is a valid text or a
-    function.
+    """Returns a condition of an outcome or event after checking that it is a valid text or a function. `subject` names
+    the condition in error messages.
     """
     if isinstance(when, str):
         terms_of(when)

@@ -1,5 +1,5 @@
-"""The user's functions of a problem, whose arguments become parameters of trainings, and the losses that have a
-name.
+"""Reads the functions from which a user builds a problem, and makes their arguments parameters of trainings; and the
+losses that can be given by name.
 """
 
 import dataclasses
@@ -25,7 +25,8 @@ _COMMON = TrainingParameters.declared()
 
 @dataclass(frozen=True)
 class Call:
-    """Calls a user's function with those values of a dictionary that have the names of its arguments.
+    """A user's function that is called with a dictionary of values, from which it gets those that have the names of its
+    arguments.
 
     Attributes:
         function: The function.
@@ -144,8 +145,8 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Returns type and field of the parameter that an argument becomes. Integers, strings and booleans are static, as
-    they may change shapes.
+    """Returns the type and the field of the parameter that a function's argument becomes. Integers, strings and
+    booleans are static (equal in all trainings of one program), as they may change shapes.
     """
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
@@ -176,8 +177,8 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Gives a parameter that all workloads have another default. The parameter then always counts in a training's
-    identity.
+    """Gives another default to one of the parameters that all workloads have. The parameter is then always part of a
+    training's identity.
     """
     known = _COMMON.get(name)
     if known is None:
@@ -203,7 +204,8 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of one training, with the metrics and the simple predictors' losses that go with it.
+    """A loss of one training, together with its metrics and with the losses of simple predictors that it is compared
+    with.
 
     Attributes:
         of: Computes the loss, a scalar.
@@ -276,7 +278,9 @@ def _accuracy(values: Values) -> dict[str, Tensor]:
 
 
 def _unigram(values: Values) -> dict[str, Tensor]:
-    """Computes the entropy of the targets' frequencies, which is the loss of the best constant predictor."""
+    """Computes the entropy of how often each target occurs, which is the cross-entropy of the best constant
+    predictor.
+    """
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
     # Classes are counted by comparisons, because `vmap` does not support `torch.bincount`.

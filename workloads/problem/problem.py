@@ -24,7 +24,9 @@ _PARAMETER = "parameter/"
 
 
 class Problem(Workload[Any]):
-    """The base of the workload classes that `attnsweep.problem` makes from functions, and whose attributes it sets."""
+    """The base of the workload classes that `attnsweep.problem` makes from a user's functions. `attnsweep.problem` sets
+    the attributes.
+    """
 
     model: ClassVar[Call]
     data: ClassVar[Call]
@@ -39,7 +41,9 @@ class Problem(Workload[Any]):
     probe_every: ClassVar[int | None]
 
     def build(self, parameters: Any) -> nn.Module:
-        """Builds the user's module, stores the parameters in it, and registers the columns of a table as buffers."""
+        """Builds the user's module, stores the parameters of the training in it, and registers the tensors of a table
+        (fixed data set) as buffers.
+        """
         values = parameters.values()
         module = self.model(values)
         if not isinstance(module, nn.Module):
@@ -58,8 +62,8 @@ class Problem(Workload[Any]):
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Draws the initial parameters. For a table it also draws a random order of rows, of which the first are for
-        training.
+        """Draws the initial parameters. For a table (fixed data set) it also draws a random order of its rows; the
+        first rows are for training.
         """
         state = super().initial(module, lanes)
         if self._has_table:
@@ -69,7 +73,7 @@ class Problem(Workload[Any]):
         return state
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        """Draws the data of a step. For a table it draws the indices of training rows."""
+        """Draws the data of a step. For a table (fixed data set) it draws the indices of training rows."""
         batch = self._lane_parameters(lanes)
         if not self._has_table:
             return batch | self._drawn(lanes, "train", step)
@@ -96,8 +100,8 @@ class Problem(Workload[Any]):
         return self.training_loss.of(self._answered(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics on held-out data. For a table it also computes them on training rows (names with the prefix
-        `train_`).
+        """Computes metrics on held-out data. For a table (fixed data set) it computes them on the training rows too,
+        with the prefix `train_` in their names.
         """
         held_out = self._answered(module, batch)
         metrics = self.training_loss.metrics(held_out)
@@ -120,7 +124,9 @@ class Problem(Workload[Any]):
         return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """Computes the user's scores of attention heads. A head's role is its highest score, if at least 0.5."""
+        """Computes the scores of attention heads that the user defined. A head's role is that of its highest score, if
+        this score is at least 0.5.
+        """
         if not self.heads:
             return None
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
@@ -167,14 +173,16 @@ class Problem(Workload[Any]):
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """Returns by name all values that the user's functions may take as arguments, computed on the given data."""
+        """Computes the model's output on the given data, and returns it with all other values that the user's functions
+        may take as arguments, by name.
+        """
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """Returns by name all values that the user's functions may take as arguments, on held-out data whose outputs
-        were computed before.
+        """Returns by name all values that the user's functions may take as arguments, for held-out data on which the
+        model's output is already known.
         """
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data
