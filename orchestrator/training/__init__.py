@@ -1,2 +1,2 @@
-"""Trains packs (trainings that run side by side in one program): trainers, pools of trainers, and the rows that they
-return."""
+"""Trains packs (trainings in one batched program): the trainers, the pools that trainers belong to, and the ledger rows
+that trainers return."""

@@ -1,4 +1,4 @@
-"""The Ray cluster that a sweep runs on: started on this machine, or already running."""
+"""The Ray cluster that trains a sweep: either started on this machine, or one that is already running."""
 
 import logging
 import os
@@ -42,11 +42,11 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
 ) -> Iterator[bool]:
-    """A context that is connected to the Ray cluster at `address`; without an address, to a Ray that is started on this
-    machine.
+    """A context in which this process is connected to a Ray cluster: to the one at `address` or, without an address, to
+    one that is started on this machine.
 
-    A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
-    Ray was started here, and so will have no more nodes than this one.
+    A Ray that is started here ends with the context. A process that is already connected keeps its connection. Yields
+    whether Ray was started here; if so, the cluster stays at this one node.
 
     Args:
         address: The cluster's address, as `cluster_address` finds it.
@@ -112,8 +112,8 @@ def start_here(preloaded: Sequence[str]) -> bool:
 
 
 def _keep_token_elsewhere() -> None:
-    """Stores Ray's token in this process's environment if Ray cannot store it in the user's home folder: a service or a
-    container may have no home folder, or one that cannot be written."""
+    """Makes Ray keep its access token in an environment variable of this process if the user's home folder is missing
+    or cannot be written, as in a container."""
     if has_token():
         return
     home = Path.home() / ".ray"
@@ -139,8 +139,8 @@ def _initialize(address: str, **further: Any) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """A context that keeps the program's own SIGTERM handler. When Ray starts in the main thread, it would replace the
-    handler by one that exits."""
+    """A context for starting Ray that keeps the program's own SIGTERM handler. Otherwise Ray, when it starts in the
+    main thread, replaces it by a handler that exits."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -152,10 +152,10 @@ def _keeping_sigterm() -> Iterator[None]:
 
 
 def usable_nodes() -> list[Node] | None:
-    """Returns the nodes of the cluster that are up, except those that Ray will soon remove, such as spot machines with
-    a notice.
+    """Returns the nodes of the cluster that are up and stay up. Nodes that Ray will soon remove, such as spot machines
+    that are reclaimed, are left out.
 
-    Ray does not report notices through `ray://`; with it, trainers still get SIGTERM from their node.
+    Through a connection by `ray://`, Ray does not report which nodes it will remove; trainers there still get SIGTERM.
 
     Returns:
         The nodes; `None` if the head did not answer.

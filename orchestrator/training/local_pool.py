@@ -22,8 +22,8 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack in this process. Each call of `reports` trains one slice of steps, so that a stop waits for at
-    most one slice.
+    """Trains one pack (trainings in one batched program) in this process. Each call of `reports` trains for a few
+    steps, so that a stop request never waits for longer.
 
     Args:
         workload: The problem that the sweep trains.
@@ -64,11 +64,13 @@ class LocalPool:
         return [] if self._order is None else [self._order]
 
     def notices(self) -> list[str]:
-        """Returns nothing, because a trainer in this process always starts."""
+        """Returns no messages. Messages are about trainers that fail to start, and a trainer in this process always
+        starts.
+        """
         return []
 
     def train(self, order: PackOrder) -> None:
-        """Accepts a pack to train. Training begins with the next call of `reports`."""
+        """Accepts a pack of trainings. The next call of `reports` begins to train it."""
         assert self.has_idle
         self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
@@ -77,7 +79,7 @@ class LocalPool:
         self._train_slice = partial(self._trainer.proceed, pruned)
 
     def reports(self, timeout: float) -> Reports:
-        """Trains the next slice of the pack, however long it takes, and returns the report.
+        """Trains the pack for some more steps (a slice), and returns the report. Takes no account of `timeout`.
 
         Raises:
             PoolError: If the GPU context of this process is broken, or this machine cannot compile a program.
@@ -107,7 +109,7 @@ class LocalPool:
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:
-        """Stops the pack at once and returns its state."""
+        """Stops training the pack at once and returns its state."""
         del seconds
         orders, self._order = self.running, None
         return [(order, self._trainer.hand_back()) for order in orders]

@@ -1,4 +1,5 @@
-"""The interface between the sweep loop and the pool that trains its packs, and the messages that they exchange.
+"""The interface between the sweep's main loop and its trainers, and the messages that they exchange about packs
+(trainings in one batched program).
 
 The module imports neither torch nor ray.
 """
@@ -41,7 +42,7 @@ class RunContext:
 
 @dataclass(frozen=True)
 class PackOrder:
-    """An order to a trainer: a pack to train, from its start or from a checkpoint.
+    """An order to a trainer to train a pack (trainings in one batched program), from the start or from a checkpoint.
 
     Attributes:
         pack: The pack's name.
@@ -69,14 +70,15 @@ class PackOrder:
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Returns the order without the pack's state. The state may take gigabytes, and once a trainer has it, the
-        order needs it no more."""
+        """Returns the order without the pack's checkpoint, for use after a trainer has received it.
+
+        The checkpoint may take gigabytes."""
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A trainer's report on a pack that is still training.
+    """A trainer's report on a pack (trainings in one batched program) that is still training.
 
     Attributes:
         step: The step that the pack has reached.
@@ -97,8 +99,8 @@ Standing: TypeAlias = tuple[str, bool, float | None]
 
 @dataclass(frozen=True)
 class Probed:
-    """A trainer's report on a pack that waits at a probe (a step at which trainings are measured) until the driver says
-    which trainings are pruned.
+    """A trainer's report on a pack that has stopped at a probe (a step at which trainings are measured). It waits until
+    the driver says which trainings are pruned.
 
     Attributes:
         step: The step of the probe.
@@ -123,7 +125,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A trainer's report on a pack whose training it has stopped, with the pack's state unless the pack had barely
+    """A trainer's report that it has stopped training a pack. It contains the pack's state, unless the pack had barely
     begun."""
 
     checkpoint: bytes | None
@@ -131,7 +133,9 @@ class HandedBack:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of some trainings in each table; `heads` is `None` for a workload without attention heads."""
+    """Rows of trainings for the ledger, by table: `trainings`, `curves` and `heads` (`None` for a workload without
+    attention heads).
+    """
 
     trainings: "pa.Table"
     curves: "pa.Table"
@@ -140,8 +144,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trainer's report on a finished pack: rows, training steps summed over its trainings, seconds, and GPU
-    memory."""
+    """A trainer's report on a pack that has been trained to its end: ledger rows, training steps summed over its
+    trainings, seconds, and use of GPU memory."""
 
     rows: Rows
     lane_steps: int
@@ -151,8 +155,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A trainer's report on a pack that raised an error: because of one of its trainings, because memory ran out, or
-    because the machine cannot compile."""
+    """A trainer's report on a pack that raised an error. One of its trainings may be the cause, or memory ran out, or
+    the machine cannot compile."""
 
     error: str
     out_of_memory: bool
@@ -162,8 +166,7 @@ class Raised:
 
     @property
     def has_lost_its_gpu(self) -> bool:
-        """Whether the GPU context of the trainer's process is broken, so that every later call in that process
-        fails."""
+        """Whether the trainer's process cannot use its GPU any more, because the GPU context is broken."""
         # If the GPU context is broken, PyTorch's error text contains "AcceleratorError", "CUDA error" or "HIP error".
         # "CUDA out of memory" does not match, because the context still works.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
@@ -171,7 +174,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """The report that a trainer has died, alone or with its machine, so that its pack must be trained again.
+    """The report that a trainer has died, alone or with its machine, so that its pack needs another trainer.
 
     Attributes:
         reason: Why it died, in the pool's words.
@@ -189,66 +192,70 @@ Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 
 
 class Hardware(NamedTuple):
-    """The hardware of a trainer: the model of its GPU (or `cpu`), and the type of machine."""
+    """The hardware that a trainer uses: the model of its GPU (or `cpu`), and the type of machine."""
 
     accelerator: str
     machine: str
 
 
 class Pool(Protocol):
-    """Interface of the trainers of one sweep. Each trainer has at most one pack at a time.
+    """Interface for a pool: the trainers that train one sweep. Each trainer trains one pack (trainings in one batched
+    program) at a time.
 
-    Implementers: an order comes back any number of times as `Progress`, or as `Probed` if it `waits`, then exactly once
-    as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a
+    For implementers: an order comes back any number of times as `Progress`, or as `Probed` if it `waits`, then exactly
+    once as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a
     training depend on its task alone, and on where it is pruned. An exception of a training becomes a report. A pool
     itself raises only KeyboardInterrupt, and PoolError if it cannot continue.
     """
 
     @property
     def n_trainers(self) -> int:
-        """The number of packs that can train at the same time."""
+        """The number of packs (trainings in one batched program) that can train at the same time."""
 
     @property
     def waiting_for(self) -> str:
-        """What has to happen before any pack can train, in words; empty once a pack can train."""
+        """What has to happen before training can begin, in words; empty once a trainer can train."""
 
     @property
     def has_idle(self) -> bool:
-        """Whether a trainer is idle, so that a pack can be handed out."""
+        """Whether a trainer is idle and can get a pack."""
 
     @property
     def idle(self) -> "Sequence[Hardware]":
-        """The hardware of the idle trainers. The first of these trainers gets the next pack, unless the pack's order
-        names a machine."""
+        """The hardware of the idle trainers, in the order in which they get packs, unless an order for a pack names a
+        type of machine."""
 
     @property
     def machines(self) -> frozenset[str]:
-        """The types of machine of all trainers that are up."""
+        """The types of machine on which a trainer of this pool is up."""
 
     @property
     def running(self) -> list[PackOrder]:
-        """The orders of the packs in training."""
+        """The orders for the packs that trainers have now."""
 
     def notices(self) -> list[str]:
-        """Returns messages for the user about the trainers since the last call, one line each."""
+        """Returns new messages for the user about the trainers, one line each: those since the last call."""
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer: if possible, one on the type of machine that the order names.
+        """Gives a pack (trainings in one batched program) to an idle trainer: if possible, one on the type of machine
+        that the order names.
 
-        The order comes back in reports without the state that it continues from.
+        Reports contain the order without the checkpoint that it continues from.
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Continues a pack that was reported as `Probed`, but ends its trainings at the given positions, which are
-        pruned."""
+        """Lets a pack train on that was reported as `Probed` (stopped at a step of measurement). Its trainings at the
+        positions `pruned` end here."""
 
     def reports(self, timeout: float) -> Reports:
-        """Returns the reports that arrive within about `timeout` seconds. Packs that only made progress train on;
-        packs reported as `Probed` wait for `answer`."""
+        """Returns the trainers' reports that arrive within about `timeout` seconds.
+
+        A pack that was reported as `Progress` trains on without an answer; a pack that was reported as `Probed` waits
+        for `answer`."""
 
     def hand_back(self, seconds: float) -> Reports:
-        """Asks all trainers to hand back their packs. Returns the reports that arrive in time; later ones are
-        ignored."""
+        """Asks all trainers to stop and to hand back the states of their packs. Returns the reports that arrive within
+        `seconds`; later ones are ignored."""
 
     def close(self) -> None:
-        """Ends all trainers at once and drops their packs. Idempotent."""
+        """Ends all trainers at once; packs in training are lost. Idempotent."""

@@ -1,5 +1,5 @@
-"""Distributes a sweep's trainers over the nodes of a cluster: pure functions of the nodes and of the numbers that the
-user wants."""
+"""Distributes a sweep's trainers over the nodes of a cluster. Pure functions of the nodes and of the numbers of
+trainers that the user wants."""
 
 import heapq
 import re
@@ -20,7 +20,7 @@ _DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster that is up, with its numbers of cores and GPUs.
+    """A machine of the cluster that is up, with the numbers of cores and GPUs that Ray may assign on it.
 
     Attributes:
         id: Ray's id of the node.
@@ -37,7 +37,7 @@ class Node:
 
 @dataclass(frozen=True)
 class TrainerShare:
-    """The resources of one trainer: cores and GPUs, possibly fractions of them.
+    """The resources that one trainer gets: cores and GPUs, possibly fractions of one.
 
     Attributes:
         device: `cpu` or `cuda`.
@@ -50,7 +50,7 @@ class TrainerShare:
 
 
 class Amount(NamedTuple):
-    """A number of cores and GPUs of one node. Fractions are possible."""
+    """A number of cores and a number of GPUs on one node, possibly fractions."""
 
     n_cpus: float = 0.0
     n_gpus: float = 0.0
@@ -79,7 +79,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Allotment:
-    """The result of distributing trainers over nodes: the trainers of each node, and the trainers that fit on no node.
+    """The result of distributing trainers over nodes: which trainers each node gets, and which fit on no node.
 
     Attributes:
         by_node: The shares of the node's trainers, by the node's id, for every node.
@@ -91,7 +91,7 @@ class Allotment:
 
 
 def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
-    """Returns the nodes, each with the resources that other sweeps do not claim.
+    """Returns the nodes with only those cores and GPUs that other sweeps do not claim.
 
     If other sweeps claim all GPUs of a node, a sweep on GPUs does not get the node's cores either.
 
@@ -115,11 +115,10 @@ def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device)
 
 
 def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
-    """Distributes trainers over the nodes. Trainers that are up stay where they are, as long as their node has room for
-    them.
+    """Distributes trainers over the nodes. Running trainers stay on their node as long as it has room for them.
 
-    If an exact number of trainers is wanted and there are too few GPUs, trainers share them: 10 trainers on 8 GPUs as
-    2, 2, 1, 1, 1, 1, 1, 1.
+    If an exact number of trainers is wanted and there are too few GPUs, trainers share GPUs. For example, 10 trainers
+    on 8 GPUs: two GPUs get 2 trainers each, the others 1.
 
     Args:
         nodes: The nodes that may be used.
@@ -153,8 +152,8 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of trainers of each node. Trainers that are up keep their node; each new trainer goes to the
-    node with the most free places."""
+    """Returns the number of trainers for each node. Running trainers stay; each new trainer goes to the node with the
+    most free places."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -173,8 +172,7 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """Yields the node for each of `number` additional trainers. The GPUs take turns, so that every GPU is used equally
-    often."""
+    """Yields a node with GPUs for each of `number` additional trainers. Every GPU is used equally often."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))
@@ -190,8 +188,8 @@ def _shares(node: Node, count: int, device: Device) -> list[TrainerShare]:
 
 
 class NodeRecord:
-    """Keeps a record of the cluster's nodes: which join and leave, how often trainers fail to start there, and which
-    are given up.
+    """The history of the cluster's nodes during a run: which join and leave, how often trainers fail to start on each,
+    and which nodes are given up.
 
     Attributes:
         refused: The host and the reason, for each node that is given up, by id.
@@ -207,7 +205,7 @@ class NodeRecord:
         self._notices: list[str] = []
 
     def seen(self, nodes: Mapping[str, Node]) -> None:
-        """Records which nodes may be used now, by id. The user is told about nodes that joined or left."""
+        """Records which nodes may be used now. The user gets a message about nodes that have joined or left."""
         if self._nodes is not None:
             self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
             self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
@@ -225,8 +223,8 @@ class NodeRecord:
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
-        """Counts a trainer that did not start on a node. After `MAX_STARTS` failures the node is given up, or gets no
-        further trainers.
+        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures the node is given up or, if other
+        trainers run on it, gets no further ones.
 
         Args:
             node: The node, which is up.
@@ -246,7 +244,7 @@ class NodeRecord:
             )
 
     def wait_for(self, n_trainers: int) -> None:
-        """Records how many trainers wait for a node to join."""
+        """Records how many trainers wait until a further node joins the cluster."""
         if n_trainers > self._n_awaited:
             self._notices.append(
                 f"{n_trainers} more trainers are requested from Ray; they start when nodes with room for them join"
@@ -254,12 +252,12 @@ class NodeRecord:
         self._n_awaited = n_trainers
 
     def notices(self) -> list[str]:
-        """Returns messages for the user about nodes since the last call, one line each."""
+        """Returns new messages for the user about nodes, one line each: those since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def in_words(self) -> str:
-        """Explains for each given-up node why it was given up, as one text."""
+        """Explains, as one text, why each of the nodes that were given up was given up."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
     def give_up(self, node_id: str, host: str, why: str) -> None:
@@ -270,7 +268,7 @@ class NodeRecord:
 
 
 def cause_of(why: str) -> str:
-    """Returns one line about why a trainer did not start: the end of its traceback, or how its process died."""
+    """Returns one line on why a trainer did not start: the end of its traceback, or how its process ended."""
     text = _COLOURS.sub("", why)
     lines = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
     return lines[-1] if len(lines[-1]) <= _MOST_CHARACTERS else f"{lines[-1][:_MOST_CHARACTERS]} ..."

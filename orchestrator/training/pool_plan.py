@@ -1,4 +1,5 @@
-"""Decides what a pool of trainers does next, from the reports so far. Plain state in, actions out: no Ray, no clock."""
+"""Decides which trainers of a Ray pool start, train on and end, from the reports so far. Plain state in, actions out:
+no Ray, no clock."""
 
 import re
 from collections import Counter
@@ -24,7 +25,7 @@ _UNKNOWN = Hardware("", "")
 
 @dataclass
 class Trainer:
-    """What the plan knows about one trainer, from the request for it to its end.
+    """What the plan knows about one trainer, from the moment at which it is requested to its end.
 
     Attributes:
         share: The trainer's resources.
@@ -55,7 +56,8 @@ class Action(NamedTuple):
 
 
 class PoolPlan:
-    """Decides which trainers of a sweep start, train on, hand back their packs, and end.
+    """Decides which trainers of a sweep start, train on, hand back their packs (trainings in one batched program), and
+    end.
 
     Args:
         wanted: The number of trainers and their resources.
@@ -84,8 +86,8 @@ class PoolPlan:
 
     @property
     def n_trainers(self) -> int:
-        """The number of packs that can train at the same time; before any node is up, the number of requested
-        trainers."""
+        """The number of packs that can train at the same time. Before any node is up, the number of trainers that the
+        user requested."""
         return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
 
     @property
@@ -111,12 +113,12 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer is training, so that a report will come even if the driver does nothing."""
+        """Whether any trainer is training. If so, a report will come without any further action of the driver."""
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns the resources that trainers occupy, by node: of the trainers that are up if `by_trainers_up`, else of
-        those that are not up yet."""
+        """Returns the resources of the sweep's trainers on each node: of the trainers that are up if `by_trainers_up`,
+        else of those that have not started yet."""
         shares: dict[str, list[TrainerShare]] = {}
         for trainer in self.trainers.values():
             if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
@@ -124,7 +126,9 @@ class PoolPlan:
         return shares
 
     def see(self, nodes: Iterable[Node]) -> bool:
-        """Records the nodes that are up. Returns whether `follow` should be called to adapt the trainers to them."""
+        """Records the nodes that are up. Returns whether `follow` should be called now, to adapt the trainers to these
+        nodes.
+        """
         self.nodes = {node.id: node for node in nodes}
         self.record.seen(self.nodes)
         if len(self.nodes) >= self.n_awaited:
@@ -132,8 +136,8 @@ class PoolPlan:
         return not self.n_awaited and not self.is_closing
 
     def follow(self, claims: Mapping[str, Amount]) -> list[Action]:
-        """Adapts the trainers to the nodes: starts trainers where there is room, and ends or stops those that have lost
-        their place.
+        """Adapts the trainers to the nodes: starts trainers where there is room, and ends those for which there is none
+        any more. A trainer that is training first hands back its pack.
 
         Args:
             claims: Resources that sweeps of higher priority want, by node.
@@ -160,7 +164,8 @@ class PoolPlan:
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
     def _allotted(self, claims: Mapping[str, Amount]) -> dict[str | None, Counter[TrainerShare]]:
-        """Returns the trainers that each node should have. The trainers that fit on no node yet have the key `None`."""
+        """Returns the trainers that each node should have. Under the key `None` are the trainers that fit on no node
+        yet."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
@@ -177,7 +182,7 @@ class PoolPlan:
         return {**shares, None: Counter(allotment.pending)}
 
     def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
-        """Records that a trainer is up. If its environment differs from the driver's, ends the trainer and gives up
+        """Records that a trainer is up. If its versions or code differ from the driver's, ends the trainer and gives up
         its node."""
         if changes:
             self.record.give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
@@ -189,7 +194,9 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str, *, has_lost_its_node: bool) -> list[Action]:
-        """Records that a trainer did not start. This counts against its node, unless the node has left meanwhile."""
+        """Records that a trainer did not start. This counts as a failure of its node, unless the node has left
+        meanwhile.
+        """
         trainer, end = self.trainers[number], self._end(number)
         node = self.nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(why)
         if node is not None and not has_lost_its_node:
@@ -202,8 +209,8 @@ class PoolPlan:
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives a pack to the trainer that has been idle longest: if possible, on the machine that the order names.
-        Returns the trainer's number."""
+        """Gives a pack (trainings in one batched program) to the trainer that has been idle longest: if possible, on
+        the type of machine that the order names. Returns the trainer's number."""
         fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].hardware.machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
@@ -211,12 +218,14 @@ class PoolPlan:
         return number
 
     def answered(self, pack: str) -> int:
-        """Records that a pack that waited at a probe continues; returns the number of its trainer."""
+        """Records that a pack continues that had stopped at a probe (step of measurement). Returns the number of its
+        trainer.
+        """
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles a trainer's report. Returns the report in the form that the sweep gets, and what the trainer should
-        do next."""
+        """Handles a trainer's report. Returns the report as the sweep's loop gets it, and what the trainer should do
+        next."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving

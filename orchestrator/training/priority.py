@@ -1,4 +1,5 @@
-"""Priority between the sweeps on a cluster: which sweeps come before this one, and whose trainers occupy the cores.
+"""Priority between the sweeps on a Ray cluster: which sweeps get resources before this one, and which sweeps occupy the
+cores that it waits for.
 
 Each driver stores a note in Ray's control store: what its trainers hold, and what it claims. A note counts only while
 Ray reports its driver as alive, so notes of killed drivers are ignored. A sweep takes the resources that sweeps of
@@ -34,7 +35,8 @@ Amounts = Mapping[str, Amount]
 
 
 class Note(BaseModel):
-    """A note that a driver writes for other drivers on the cluster: the resources that its sweep holds and wants.
+    """A note by which a driver tells the drivers of other sweeps on the cluster which resources its sweep holds and
+    wants.
 
     Attributes:
         sweep: The name of the driver's sweep.
@@ -60,7 +62,7 @@ class Note(BaseModel):
 
     @property
     def name(self) -> str:
-        """Describes in words the sweep and its driver."""
+        """The sweep and its driver, in words."""
         return f"sweep {self.sweep} (priority {self.priority}, {self.driver})"
 
     def __str__(self) -> str:
@@ -69,8 +71,8 @@ class Note(BaseModel):
 
 
 class OtherSweeps:
-    """The other sweeps on the cluster, known by the notes that their drivers write. Also writes the note of this sweep,
-    which has the given name and priority."""
+    """The other sweeps on the cluster, known by the notes that their drivers write. Also writes such a note for this
+    sweep."""
 
     def __init__(self, sweep: str, priority: int) -> None:
         self._sweep, self._priority = sweep, priority
@@ -86,12 +88,12 @@ class OtherSweeps:
 
     @property
     def claims(self) -> Amounts:
-        """By node, the resources that sweeps of higher priority want."""
+        """The resources that sweeps of higher priority want on each node."""
         return _total(note.claimed for note in self._first)
 
     @property
     def waiting_for(self) -> str:
-        """The sweeps, in words, that occupy the cores that this sweep wants; empty if there are none."""
+        """The sweeps, in words, that hold cores or GPUs that this sweep wants; empty if there are none."""
         return _in_words(self._in_the_way or self._first)
 
     @property
@@ -99,8 +101,8 @@ class OtherSweeps:
         return [note for note in self._others if note.priority > self._priority and note.claimed]
 
     def look(self) -> None:
-        """Reads the notes of the other sweeps, unless the last reading was recent. If the cluster does not answer, the
-        earlier notes stay."""
+        """Reads the notes of the other sweeps' drivers, unless they were read a moment ago. If the cluster does not
+        answer, keeps the notes that it has."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -121,7 +123,8 @@ class OtherSweeps:
         return sorted(alive, key=lambda note: (-note.priority, note.sweep))
 
     def tell(self, n_trainers: int, held: Amounts, claimed: Amounts) -> None:
-        """Writes this sweep's note, if anything has changed or the last note is older than `_TELL_SECONDS`.
+        """Writes this sweep's note for the other drivers, if its content has changed or the last note is older than
+        `_TELL_SECONDS`.
 
         Args:
             n_trainers: Number of trainers that are up.
@@ -148,7 +151,7 @@ class OtherSweeps:
             self._told, self._told_at = (held, claimed), now
 
     def compare(self, nodes: Mapping[str, Node], claimed: Amounts, waiting: Mapping[str, int]) -> None:
-        """Finds the sweeps whose trainers occupy nodes for which trainers of this sweep wait.
+        """Finds the other sweeps whose trainers hold nodes that trainers of this sweep wait for.
 
         Args:
             nodes: The nodes that are up, by id.
@@ -167,7 +170,7 @@ class OtherSweeps:
             self._notices.append(f"waiting with {number} for cores: {_in_words(self._in_the_way)}")
 
     def notices(self) -> list[str]:
-        """Returns messages for the user about other sweeps since the last call, one line each."""
+        """Returns new messages for the user about other sweeps, one line each: those since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -186,7 +189,7 @@ def _parsed(text: str) -> Note | None:
 
 
 def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
-    """Returns the notes of those drivers that have no note in `earlier`."""
+    """Returns those of `notes` whose drivers have no note in `earlier`."""
     drivers = {(note.driver, note.sweep) for note in earlier}
     return [note for note in notes if (note.driver, note.sweep) not in drivers]
 

@@ -1,4 +1,5 @@
-"""All private names of Ray that attnsweep uses. They are checked at import, because another version may lack them."""
+"""The private names of Ray that attnsweep uses, all in one place. They are checked at import, because another version
+of Ray may lack them."""
 
 import os
 import time
@@ -50,7 +51,7 @@ except (ImportError, AttributeError) as error:
 
 @contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A context in which Ray, when it starts, listens only on the loopback interface, as it does by default on macOS.
+    """A context for starting Ray so that it listens only on the loopback interface, as it does by default on macOS.
 
     On Linux, Ray listens on every network, and replaces an address of 127.0.0.1 with the network's.
     """
@@ -64,7 +65,10 @@ def starting_on_loopback() -> Iterator[None]:
 
 @contextmanager
 def starting_few_processes() -> Iterator[None]:
-    """A context in which Ray, when it starts, starts no dashboard, no autoscaler and no copying of logs to the driver.
+    """A context for starting Ray without its dashboard, its autoscaler and its copying of logs to the driver.
+
+    By default Ray starts these processes even if they have nothing to do, and waits for the dashboard. The dashboard's
+    agent on this node, without which Ray does not run, still starts, but serves no web pages.
 
     By default Ray starts these processes even if they have nothing to do, and waits for the dashboard. The dashboard's
     agent on this node, without which Ray does not run, then serves no web pages.
@@ -133,8 +137,8 @@ def ask_control_store(address: str, seconds: float) -> None:
 
 
 def use_own_token() -> bool:
-    """Makes this process send the user's Ray token from now on, if there is one and `RAY_AUTH_MODE` does not decide
-    otherwise.
+    """Makes this process send the user's Ray token from now on, if there is one. Does nothing if the variable
+    `RAY_AUTH_MODE` is set.
 
     A Ray that another program has started here requires the token, although nothing in the environment says so.
 
@@ -147,7 +151,9 @@ def use_own_token() -> bool:
 
 
 def ask_for_token() -> None:
-    """Makes a Ray that is started here require a token of everyone who connects, unless `RAY_AUTH_MODE` is set."""
+    """Makes a Ray that this process starts demand a token from everyone who connects, unless the variable
+    `RAY_AUTH_MODE` is set.
+    """
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         # Ray read the environment when it was imported, so its configuration is initialized again.
@@ -167,8 +173,8 @@ def control_store() -> Any | None:
 
 
 def put_note(name: str, text: str, seconds: float) -> None:
-    """Stores a text by name in the cluster's control store, where other processes can read it. Replaces an earlier
-    text."""
+    """Stores a text under a name in the cluster's control store, where other processes can read it. An earlier text of
+    this name is replaced."""
     if (client := control_store()) is not None:
         client.internal_kv_put(name.encode(), text.encode(), True, _NOTES, timeout=seconds)
 
@@ -190,7 +196,7 @@ def read_notes(seconds: float) -> dict[str, str]:
 
 
 def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
-    """Returns those of the given Ray job ids whose driver is alive."""
+    """Returns those of the given Ray job ids whose driver process is alive."""
     client = control_store()
     if client is None:
         return set()
@@ -206,7 +212,9 @@ def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
 
 
 def dead_process() -> str | None:
-    """Returns the name of a vital Ray process that has died, if Ray was started here; `None` if all are alive."""
+    """Returns the name of an essential Ray process on this machine that has died; `None` if all are alive, or if Ray
+    was not started here.
+    """
     node = worker._global_node
     dead: set[str] = set() if node is None else {kind for kind, _ in node.dead_processes()}
     return next(iter(dead & _VITAL), None)

@@ -1,4 +1,5 @@
-"""The trainers of a sweep: long-lived Ray actors on the nodes of a cluster, each with one pack at a time.
+"""The trainers of a sweep on a Ray cluster: long-lived actors, each of which trains one pack (trainings in one batched
+program) at a time.
 
 `PoolPlan` decides what to do. This module does it through Ray, and passes Ray's answers to the plan.
 """
@@ -47,7 +48,8 @@ _NODE_IS_GONE = "its node has died"
 
 
 class TrainerPool:
-    """Hands packs to idle trainers on a Ray cluster and collects their reports. A trainer that dies is replaced.
+    """Gives packs (trainings in one batched program) to idle trainers on a Ray cluster and collects their reports. A
+    trainer that dies is replaced.
 
     The pool follows the cluster: new nodes are used at the next look, and trainers on nodes that are about to leave
     (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
@@ -200,7 +202,7 @@ class TrainerPool:
         return reports
 
     def _look(self) -> None:
-        """Looks at the cluster: adapts the trainers to its nodes, and exchanges notes with the other sweeps on it.
+        """Reads which nodes the cluster has and what other sweeps claim; starts and ends trainers accordingly.
 
         Raises:
             PoolError: If Ray is gone, which would end this process within a minute; or if no node can train.

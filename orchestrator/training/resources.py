@@ -1,4 +1,4 @@
-"""The resources of a sweep: Ray on this machine or a cluster, or only this process."""
+"""The resources that a sweep trains on: Ray on this machine, a Ray cluster, or only this process."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,8 +27,8 @@ StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 
 
 def cluster_address(address: str | None) -> str | None:
-    """Returns the address of the cluster to join, by default from `RAY_ADDRESS`; `None` to start Ray on this
-    machine."""
+    """Returns the address of the Ray cluster to join, by default from `RAY_ADDRESS`. Returns `None` if Ray is to be
+    started on this machine."""
     chosen = (environ.get("RAY_ADDRESS") or None) if address is None else address
     return None if chosen == "local" else chosen
 
@@ -98,7 +98,7 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """The modules that a Ray started here imports in advance, in one process per core; empty unless every core gets
+        """The modules that a Ray started here imports in advance, in one process per core. Empty unless every core gets
         a trainer."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
@@ -124,9 +124,8 @@ def starting_meanwhile(resources: Resources) -> Iterator[None]:
     """A context in which a thread starts Ray, if these resources need it, while the driver does other work.
     `open_resources` then uses this Ray.
 
-    The driver imports PyTorch and checks the sweep meanwhile. Both take seconds, and Ray starts in processes of its
-    own. Ray ends with the context at the latest, even if a mistake in the sweep was found meanwhile, so that Ray is not
-    needed.
+    The other work is importing PyTorch and checking the sweep, which takes seconds. If the check finds a mistake in the
+    sweep, Ray is not needed; it ends with the context.
     """
     if not resources.starts_ray:
         yield
@@ -154,8 +153,8 @@ def _start_ray(resources: Resources) -> bool:
 
 @contextmanager
 def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
-    """A context that yields a function for starting trainers on these resources. A Ray that was started here ends with
-    the context.
+    """A context that makes resources available, and yields a function that starts trainers on them. A Ray that was
+    started here ends with the context.
 
     Args:
         resources: What a run may use.
@@ -207,7 +206,8 @@ def _device_here(device: Device) -> str:
 
 
 def _check_fits(resources: Resources) -> None:
-    """Raises an error if the run wants resources that a Ray on this machine alone can never have."""
+    """Raises an error if the run wants more cores, GPUs or nodes than this machine has and Ray runs on this machine
+    alone."""
     from attnsweep.orchestrator.training.cluster import usable_nodes
 
     nodes = usable_nodes() or []

@@ -1,4 +1,4 @@
-"""Converts a trained pack (L trainings that were trained side by side, each in a lane) to rows of the ledger."""
+"""Converts the results of a trained pack (trainings in one batched program) to rows of the ledger's tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,9 @@ _MOST_STEPS = 2**31 - 1
 
 @dataclass(frozen=True)
 class PackContext:
-    """The values that all rows of a pack have in common."""
+    """The values that all ledger rows of a pack (trainings in one batched program) have in common, such as sweep and
+    device.
+    """
 
     sweep: str
     pack: str
@@ -39,7 +41,7 @@ class PackContext:
 def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
-    """Returns the rows of a finished pack for all tables of the ledger, to be added to it or compared with a replay."""
+    """Returns the rows of a finished pack (trainings in one batched program) for all tables of the ledger."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
@@ -54,8 +56,8 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns how each training of a pack has ended, or how it would end if it ended at the present probe (step of
-    measurement)."""
+    """Returns the outcome, whether it counts as stuck, and the loss of each training of a pack: at its end, or so far
+    if it is still training."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -69,15 +71,15 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Collects the numbers that certificates (tests of the label "stuck") measured: by metric name, an array with one
-    value per training, NaN where the training has no such number."""
+    """Collects what certificates (tests of the label "stuck") measured. Returns by metric name an array with one value
+    per training; NaN where the training lacks the metric."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
     return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}
 
 
 def joined(packs: Sequence[Rows]) -> Rows:
-    """Joins the rows of several packs, table by table."""
+    """Concatenates the ledger rows of several packs, table by table."""
     if len(packs) == 1:
         return packs[0]
     heads = [rows.heads for rows in packs if rows.heads is not None]
@@ -97,8 +99,8 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the `trainings` rows of a trained pack. `escapes` holds, for each training, the step at which it is
-    predicted to leave its start, NaN without a prediction."""
+    """Returns the rows of a trained pack for the ledger's table `trainings`. `escapes` has for each training the
+    predicted step at which it leaves the initial plateau; NaN without a prediction."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
@@ -132,7 +134,9 @@ def trained_rows(
 
 
 def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
-    """Returns the `trainings` rows of trainings that raised an error; their measurements are null."""
+    """Returns rows of the table `trainings` for trainings that raised an error; what would have been measured is
+    null.
+    """
     trainings = _rows(
         workload,
         tasks,
@@ -152,8 +156,8 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """Returns the `curves` rows of a trained pack: one row for each training, probe (step of measurement) and metric
-    with a finite value.
+    """Returns the rows of a trained pack for the ledger's table `curves`: one row for each training, probe (step of
+    measurement) and metric. Values that are not finite have no row.
 
     Args:
         workload, tasks, result: The pack.
@@ -181,8 +185,8 @@ def curve_rows(
 
 
 def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
-    """Returns the `heads` rows of a trained pack: one row for each training, probe (step of measurement), layer and
-    head; `None` without heads."""
+    """Returns the rows of a trained pack for the ledger's table `heads`: one row for each training, probe (step of
+    measurement), layer and head; `None` without heads."""
     if not result.heads:
         return None
     tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
@@ -259,12 +263,12 @@ def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArr
 
 
 def _whole(step: float) -> int | None:
-    """Converts a step to an integer for its column: at most `_MOST_STEPS`; null if it is not finite."""
+    """Converts a step to an integer: at most `_MOST_STEPS`, and null if the step is not finite."""
     return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns the corpus BLEU score `bleu_<set>` of each set of sentences that the trainings translated, as an array
+    """Returns the BLEU scores of the translations that trainings wrote: for each set of sentences an array `bleu_<set>`
     with one value per training; NaN where a training did not end normally."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}

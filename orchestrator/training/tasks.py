@@ -1,4 +1,5 @@
-"""The tasks of a sweep: each training with its trial and replicate, its seed, and the id that follows from them."""
+"""The tasks of a sweep. A task is one training together with its trial, its number in the trial (replicate), its seed
+and its id."""
 
 import hashlib
 import json
@@ -22,7 +23,7 @@ Shape: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training that is to be run, with its trial and replicate in the sweep.
+    """A training that a sweep is to run, together with its trial and its number in the trial (replicate).
 
     Attributes:
         trial, replicate: The trial's number, and the number of the training within it.
@@ -46,8 +47,8 @@ class Task:
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """Returns the seed of a training, from 0 to 2^63 - 1, which depends only on the sweep's seed and the training's
-    place in the sweep.
+    """Returns the seed of a training, from 0 to 2^63 - 1. It depends only on the sweep's seed, the trial and the
+    training's number in the trial.
 
     Args:
         trial: The trial's number, or the configuration whose trials share seeds: see `seeded_by`.
@@ -63,11 +64,11 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """Returns what the seeds of a trial are derived from: the trial's number or, in a grid over interventions, the
-    trial's parameters other than the intervention.
+    """Returns what the seeds of a trial's trainings are derived from: the trial's number or, in a grid over
+    interventions, the trial's parameters without the intervention.
 
-    So trials that differ only in the intervention have the same seeds, and can be compared in pairs. Other samplers may
-    draw a configuration twice, so their seeds depend on the number.
+    So trials of such a grid that differ only in the intervention have the same seeds, and can be compared in pairs.
+    Other samplers may draw a configuration twice, so their seeds depend on the number.
     """
     if spec.sampler != "grid" or INTERVENTION not in spec.varied():
         return trial
@@ -81,7 +82,7 @@ def tasks_of(
     values: Mapping[str, Value],
     replicates: Iterable[int],
 ) -> list[Task]:
-    """Returns the tasks of the given replicates of one trial.
+    """Returns the tasks (trainings to run) for the given replicates of one trial.
 
     Args:
         directory: The sweep.

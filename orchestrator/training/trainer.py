@@ -1,4 +1,5 @@
-"""The trainer, in a Ray actor or in this process: trains one pack at a time, in slices, and returns its rows."""
+"""The trainer, which runs in a Ray actor or in the driver's process. It trains one pack (trainings in one batched
+program) at a time, and returns its ledger rows."""
 
 import contextlib
 import platform
@@ -54,13 +55,13 @@ _LOOKS_PER_SLICE = 8
 
 
 def slice_seconds(n_trainers: int) -> float:
-    """Returns how many seconds a trainer trains before it reports. The seconds grow with the number of trainers that
-    report to one driver."""
+    """Returns for how many seconds a trainer trains before it reports to the driver. They grow with the number of
+    trainers, so that the driver keeps up."""
     return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
 class Trainer:
-    """Trains packs on one device, one slice of steps per call.
+    """Trains packs (trainings in one batched program) on one device. Each call trains for some seconds (a slice).
 
     Args:
         workload: The problem that the sweep trains.
@@ -99,12 +100,12 @@ class Trainer:
 
     @property
     def accelerator(self) -> str:
-        """The device that trains: the model of the GPU, or `cpu`."""
+        """The device that this trainer uses: the model of the GPU, or `cpu`."""
         return _model_of(self._device) or "cpu"
 
     @property
     def machine(self) -> str:
-        """The type of machine that trains. The last bits of rows depend on it."""
+        """The type of machine that this trainer runs on. The last bits of its results depend on it."""
         return machine_of(self._device)
 
     @property
@@ -112,11 +113,14 @@ class Trainer:
         return self._order is not None
 
     def leave(self) -> None:
-        """Makes the trainer hand back its pack at the end of the current slice. May be called in a signal handler."""
+        """Makes the trainer stop at the end of its current slice of steps, and hand back its pack. May be called in a
+        signal handler.
+        """
         self._is_leaving = True
 
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
-        """Begins a pack, or resumes it from its checkpoint, and trains the first slice.
+        """Begins a pack (trainings in one batched program), or resumes it from its checkpoint, and trains its first
+        slice of steps.
 
         Args:
             order: The pack.
@@ -133,7 +137,8 @@ class Trainer:
 
     @training_settings()
     def proceed(self, pruned: Sequence[int] = ()) -> Report:
-        """Trains the pack's next slice. A pack that waits at probes (steps of measurement) stops at the next probe.
+        """Trains the pack for some more steps (a slice). With a pruner, it stops at the next probe (step of
+        measurement).
 
         Args:
             pruned: The positions of the trainings that end here, after a `Probed` report.
@@ -145,8 +150,7 @@ class Trainer:
         return self._reported(self._hand_back)
 
     def _reported(self, train: Callable[[], Report]) -> Report:
-        """Calls a function that trains, and returns its report. An exception of a training becomes a `Raised`
-        report."""
+        """Calls a function that trains, and returns its report. If a training raises, the report is a `Raised`."""
         try:
             return train()
         except STOPS:
@@ -155,7 +159,7 @@ class Trainer:
             return self.raised(error)
 
     def raised(self, error: BaseException) -> Raised:
-        """Drops the pack because a training has raised this error, and returns the report about it."""
+        """Drops the pack because of an error that it raised, and returns the report about the error."""
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
@@ -188,8 +192,8 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether the pack is at a probe (a step of measurement) at which it must wait for the driver. It does
-        not wait at the probe before the first step."""
+        """Returns whether the pack must wait here for the driver's decision on pruning: at each probe (step of
+        measurement) except the one before the first step."""
         return self._waits and pack.step > self._told_step
 
     @property
@@ -208,7 +212,7 @@ class Trainer:
         return to_bytes(pack.checkpoint())
 
     def _note_saving(self) -> None:
-        """Sets the time of the next checkpoint, once the driver has received or stored the last one."""
+        """Sets the time of the next checkpoint. Called when the last checkpoint has reached the driver."""
         if self._saving_since is None:
             return
         now = time.perf_counter()
@@ -250,8 +254,8 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, memory)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
-        """Trains one slice. It ends when its time is over, when all trainings have ended, at a probe at which the pack
-        waits, or when the trainer is asked to leave."""
+        """Trains for one slice. It ends when its time is over, when all trainings have ended, at a probe at which the
+        pack must wait for the driver, or when the trainer is asked to leave."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):
@@ -268,7 +272,8 @@ class Trainer:
 
 
 def text_of(error: BaseException) -> str:
-    """Formats the traceback of an error: without credentials, in UTF-8, and shortened in the middle if it is very long.
+    """Formats the traceback of an error: with credentials removed, in UTF-8, and shortened in the middle if it is very
+    long.
 
     The text of a UserError is only the error's own line, which says what to do. An exception may carry any text, and
     its `__str__` may itself raise.
@@ -297,10 +302,10 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def machine_of(device: str) -> str:
-    """Returns the type of machine that trains on this device: the model of the GPU, or the type of processor."""
+    """Returns the type of machine that a device belongs to: the model of the GPU, or the type of processor."""
     return _model_of(device) or processor()
 
 
 def _model_of(device: str) -> str | None:
-    """Returns the model of a GPU by the name that CUDA reports; `None` for another device."""
+    """Returns the model of a GPU, as CUDA names it; `None` for a device that is no GPU."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None

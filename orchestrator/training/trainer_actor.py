@@ -1,4 +1,5 @@
-"""The trainer as Ray runs it, in its own process: how it gets its workload, and what it reports about its machine."""
+"""The trainer as a Ray actor in its own process: how it receives its workload, and what it reports about its
+machine."""
 
 import platform
 import signal
@@ -24,7 +25,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 
 class Shipment:
-    """A workload in the form in which the driver sends it to trainers.
+    """A workload in the form in which the driver sends it to trainers on other machines.
 
     The code is sent as text, and the receiver imports it under the same module name. So objects that are pickled later
     (parameters, errors) can name their class, as for an installed workload.
@@ -59,7 +60,7 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
 
 @dataclass(frozen=True)
 class Settled:
-    """A trainer's report, after its start, on its place, its device, and the versions and code that it trains with.
+    """The report of a trainer that has started: its machine and device, and the versions and code that it trains with.
 
     Attributes:
         node: Ray's id of the node.
@@ -95,14 +96,13 @@ class TrainerActor(Trainer):
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def take_programs(self, programs: KnownPrograms) -> None:
-        """Accepts the programs that the driver has compiled. The trainer compiles any other program when it needs
-        it."""
+        """Accepts the programs that the driver has compiled. The trainer itself compiles all others when it needs
+        them."""
         if isinstance(self._programs, Programs):
             self._programs = Programs(programs)
 
     def settle(self, modules: Sequence[str], digests: Mapping[str, str]) -> Settled:
-        """Waits until Ray has given the trainer its resources and its process is up; then reports its machine and
-        versions.
+        """Waits until Ray has given the trainer its resources, then reports the trainer's machine, versions and code.
 
         From now on a SIGTERM, which precedes the removal of a machine, makes the trainer hand back its pack.
 
