@@ -1,4 +1,5 @@
-"""The results of a sweep, as the end of a run, `--json` and MLflow show them: rates, best trials, roles of heads."""
+"""The results of a sweep that the end of a run prints and that `--json` and MLflow contain: rates, best trials, roles
+of attention heads."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,28 +47,31 @@ class BestTrial(Record):
     objective: str
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as plain values for JSON; `rate` becomes a nested record."""
+        """Returns the trial's number, objective, parameters and stuck rate as plain values for JSON; `rate` becomes a
+        nested record."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
-    """A trial on the Pareto front: no other trial is better in one objective and at least as good in the others.
-    `values` has the value of each objective by name, `parameters` the values of the parameters that the sweep
-    varies."""
+    """A trial on the Pareto front of several objectives: no other trial is better in one objective and at least as good
+    in the others.
+
+    `values` has the value of each objective by name, `parameters` the values of the parameters that the sweep varies.
+    """
 
     trial: int
     values: dict[str, float]
     parameters: dict[str, Scalar]
 
     def labels(self) -> list[str]:
-        """The values of the objectives and the parameters, formatted for a printed table."""
+        """The values of the trial's objectives and parameters, formatted for a printed table."""
         return [*(f"{value:.4g}" for value in self.values.values()), *map(value_label, self.parameters.values())]
 
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
-    """The best trials among the complete ones: the best trial by one objective, or the Pareto front of several.
+    """The best of the trials that are complete: the best trial by one objective, or the Pareto front of several.
 
     Attributes:
         best: `None` with several objectives, or if no trial is complete and meets the constraints.
@@ -87,7 +91,7 @@ class Preferred:
     constraints: tuple[str, ...]
 
     def sentences(self) -> Iterator[str]:
-        """Says how many trials meet the constraints, and how many are on the Pareto front."""
+        """Says how many trials meet the sweep's constraints, and how many are on the Pareto front."""
         n = self.n_complete
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
@@ -109,7 +113,10 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Marks the points on the Pareto front: no other point is lower in one coordinate and at most equal in all others.
-    Of equal points, either all are on the front or none is. `losses` is (points, objectives); less is better."""
+    Of equal points, either all are on the front or none is.
+
+    `losses` has a row per point and a column per objective; less is better.
+    """
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
@@ -123,8 +130,8 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _best(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
 ) -> BestTrial | None:
-    """Returns the trial with the best objective; of trials with equal objectives, the one with the lowest median
-    loss."""
+    """Returns the trial with the best value of the objective; of trials with equal values, the one with the lowest
+    median loss."""
     if not told:
         return None
     [objective] = spec.objectives
@@ -172,12 +179,14 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow. The steps that a
-    training takes to leave its start are predicted from its initialization.
+    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow. This is judged
+    by the number of steps after which a training is predicted, from its initialization, to leave the initial plateau of
+    the loss.
 
     Attributes:
-        stuck: Trainings that took at least twice the predicted steps: more steps would not have helped.
-        slow: Trainings that are still at their start after fewer steps than predicted: more steps would free them.
+        stuck: Trainings that took at least twice the predicted number of steps: more steps would not have helped. slow:
+            Trainings that are still on the initial plateau after fewer steps than predicted: more steps would free
+            them.
         unknown: Trainings without a prediction, and trainings that are neither `stuck` nor `slow` by these rules.
         ratio: The median ratio of trained to predicted steps; infinite if most of the trainings are predicted to leave
             at once.
@@ -189,7 +198,8 @@ class StuckOrSlow(Record):
     ratio: float
 
     def sentence(self) -> str:
-        """Formats the counts of stuck, slow and undecided trainings as one line."""
+        """Says in one line how many stuck trainings more steps would not free, how many are merely slow, and how many
+        are undecided."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
             f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"
@@ -199,7 +209,7 @@ class StuckOrSlow(Record):
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
     """Counts the stuck and the merely slow trainings; `None` if for no stuck training it is predicted at which step it
-    leaves its start."""
+    leaves the initial plateau of the loss."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows were written by versions of attnsweep without this column, so no prediction is known.
@@ -216,7 +226,8 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
 
 @dataclass(frozen=True, slots=True)
 class SweepResults(Record):
-    """The results of a sweep, computed from its ledger.
+    """The results of a sweep, computed from its ledger: counts of outcomes, rates, the best trials and the roles of
+    attention heads.
 
     Attributes:
         outcomes: The number of trainings by outcome.
@@ -254,7 +265,7 @@ class SweepResults(Record):
 
     @property
     def n_trainings(self) -> int:
-        """The number of rows in the ledger."""
+        """The number of trainings in the ledger."""
         return sum(self.outcomes.values())
 
     @property

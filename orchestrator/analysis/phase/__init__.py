@@ -1,1 +1,1 @@
-"""Phase diagrams: the probability of an ending (stuck, or one outcome) over the plane of two parameters."""
+"""Phase diagrams: the probability that a training ends stuck, or with one outcome, as a function of two parameters."""

@@ -1,5 +1,5 @@
-"""The probability of an ending (stuck, or one outcome) over the plane of two parameters, read from a ledger. Axes: T
-trial."""
+"""A phase diagram: the probability that a training ends stuck, or with one outcome, as a function of two parameters,
+fitted to the rows of a ledger. Axes: T trial."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class PhaseDiagram(DrawnAnswer):
-    """The probability that a training ends stuck, or with one outcome, as a surface over the parameters `x` and `y`.
+    """The probability that a training ends stuck, or with one outcome, as a smooth function of the parameters `x` and
+    `y`.
 
     Attributes:
         trials: The observed numbers of trainings of each trial.
@@ -50,24 +51,29 @@ class PhaseDiagram(DrawnAnswer):
         return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability of the ending at the given points, with the bounds of its pointwise 95% band; NaN
-        outside of the range tried. Raises a `ValueError` if there is no model."""
+        """Returns the probability of the ending (stuck, or one outcome) at the given values of the parameters, with the
+        bounds of its pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if there is no model."""
         if self.surface is None:
             raise ValueError(f"no model was fitted to the rates of the trials: {self.note}")
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """Returns the lines on which half of the trainings have the ending, each an array (n, 2) with columns x and y.
+        """Returns the lines in the plane of both parameters on which the probability of the ending is 1/2, each an
+        array (n, 2) with columns x and y.
+
         The 95% band of these lines is the region where the band of the probability contains 1/2. There are no lines if
-        the surface disagrees with the observed shares in some cell; `note` then begins by saying so."""
+        the surface disagrees with the observed shares in some cell; `note` then begins by saying so.
+        """
         return [] if self.surface is None else self.surface.contour()
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Returns the observed and the expected share in each cell of the plane; empty without a model."""
+        """Returns the observed and the predicted number of trainings with the ending, in each cell of the plane of both
+        parameters; empty without a model."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
-        """Returns the surface on a grid: both parameters, `probability`, `low` and `high`; no rows without a model."""
+        """Returns the fitted probability on a grid: the values of both parameters, `probability`, and its 95% band from
+        `low` to `high`; no rows without a model."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
@@ -77,7 +83,8 @@ class PhaseDiagram(DrawnAnswer):
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
     def _shown(self) -> pa.Table:
-        """Returns the observed and expected shares by cell for a notebook; without a model, the trials."""
+        """Returns the table for a notebook: in each cell of the plane the observed and the predicted number of
+        trainings with the ending; without a model, the trials."""
         x, y = self.x.name, self.y.name
         if self.surface is None:
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
@@ -95,15 +102,18 @@ class PhaseDiagram(DrawnAnswer):
         )
 
     def plot(self) -> "Figure":
-        """Draws the fitted probability beside its residuals, with a note on the fit; without a model, the trials."""
+        """Draws the fitted probability and, beside it, how far the observed shares depart from it, with a note on the
+        fit; without a model, the trials."""
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability with its 50% line and band, and the observed shares in the same colours."""
+        """Draws the fitted probability of the ending with the line where it is 1/2 and that line's band, and in the
+        same colours the observed shares."""
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
-        """Draws observed beside expected shares in cells of the plane."""
+        """Draws the observed share of trainings with the ending beside the predicted one, in cells of the plane of both
+        parameters."""
         return self._figure(("residuals",))
 
     def _figure(self, parts: Sequence[Literal["model", "residuals"]], note: str = "") -> "Figure":
@@ -115,8 +125,8 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the phase diagram of two parameters to a ledger. Trials where one of the parameters is null are left out.
-    Raises the errors of `SweepData.phase_diagram`."""
+    """Fits the probability of an ending as a function of two parameters to the rows of a ledger. Trials where one of
+    the parameters is null are left out. Raises the errors of `SweepData.phase_diagram`."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
@@ -150,7 +160,8 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the phase diagram to counts by trial. The arguments are those of `fit_surface`."""
+    """Fits the probability of an ending as a function of two parameters to the counts of each trial. The arguments are
+    those of `fit_surface`."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

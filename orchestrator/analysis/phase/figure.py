@@ -1,4 +1,5 @@
-"""Figures of a phase diagram: the model's surface with the observed trials, and the residuals."""
+"""Figures of a phase diagram: the fitted probability with the observed trials, and the observed beside the predicted
+shares."""
 
 import textwrap
 from collections.abc import Sequence
@@ -40,9 +41,13 @@ def phase_figure(
     parts: Sequence[Literal["model", "residuals"]],
     note: str = "",
 ) -> Figure:
-    """Draws one panel for each of `parts`, and the note above the panels. The part `model` is the probability of the
-    ending with its 50% line and band, and the observed shares in the same colours (without a surface, the trials
-    alone). The part `residuals` shows observed beside expected shares in cells of the plane."""
+    """Draws a phase diagram (the probability of an ending over two parameters): a panel for each of `parts`, and the
+    note above the panels.
+
+    The part `model` is the probability of the ending with its 50% line and band, and the observed shares in the same
+    colours (without a surface, the trials alone). The part `residuals` shows observed beside expected shares in cells
+    of the plane.
+    """
     figure, panels = figures.new_planes(len(parts), figures.WIDTH * len(parts), _HEIGHT + 0.3 * (len(parts) - 1))
     for panel, part in zip(panels, parts, strict=True):
         if part == "model":
@@ -100,8 +105,8 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws the trials, or the given cells, coloured by their observed share. Returns the mark that the legend lists,
-    by name."""
+    """Draws the trials, or the given cells of the plane, coloured by the observed share of trainings with the ending.
+    Returns the mark that the legend lists, by name."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))
@@ -166,7 +171,8 @@ def _has_room(plane: Plane, cell: ResidualBin) -> bool:
 
 
 def _middle(plane: Plane, cell: ResidualBin) -> tuple[float, float]:
-    """Returns the middle of a cell in the drawing: the geometric mean of its ends on a logarithmic axis."""
+    """Returns the middle of a cell in the drawing; on a logarithmic axis this is the geometric mean of the cell's
+    ends."""
     ends = zip(plane, (cell.x_low, cell.y_low), (cell.x_high, cell.y_high), strict=True)
     x, y = (float(np.sqrt(low * high)) if axis.log else (low + high) / 2 for axis, low, high in ends)
     return x, y

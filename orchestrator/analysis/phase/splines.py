@@ -1,4 +1,4 @@
-"""A smooth surface of logits over the square -1..1, whose flexibility is chosen by cross-validation.
+"""A smooth surface of logits over two parameters, each scaled to -1..1. Cross-validation chooses how flexible it is.
 
 The logit is a sum of products of cubic B-splines of the two axes, on equally spaced knots; the number of splines grows
 with that of trials, up to 32 x 32. The fit maximizes the log-likelihood minus a penalty and minus a weak ridge. The
@@ -49,32 +49,33 @@ _EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Splines:
-    """The basis functions of a surface over two axes: all products of a B-spline of the first axis and a B-spline of
-    the second. Each axis has `n` B-splines."""
+    """The basis functions of a surface over two axes: all products of one B-spline of the first axis and one of the
+    second. Each axis has `n` B-splines."""
 
     n: int
 
     @classmethod
     def for_trials(cls, n_trials: int) -> "Splines":
-        """Chooses as many splines as this number of trials can determine with a penalty on roughness."""
+        """Chooses the number of splines for a number of trials: as many as these can determine if rough surfaces are
+        penalized."""
         return cls(int(np.clip(round(2.5 * n_trials**0.25) + 3, _FEWEST_SPLINES, _MOST_SPLINES)))
 
     @property
     def spacing(self) -> float:
-        """The distance between two neighbouring knots."""
+        """The distance between neighbouring knots of the splines."""
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the products of splines at the given points. Returns the numbers of the 16 products that are not 0
-        at each point, and their values; both (..., 16)."""
+        """Evaluates the products of splines at the given points. Only 16 products are not 0 at a point: returns their
+        numbers and their values, both (..., 16)."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the splines of one axis. Returns the numbers of the 4 splines that are not 0 at each point, and
-        their values; both (..., 4)."""
+        """Evaluates the splines of one axis at the given points. Only 4 splines are not 0 at a point: returns their
+        numbers and their values, both (..., 4)."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -82,7 +83,8 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns the integral of the squared second derivatives as a quadratic form in the B coefficients, (B, B)."""
+        """Returns the matrix, (B, B) for B coefficients, of the quadratic form that gives a surface's roughness: the
+        integral of its squared second derivatives."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend
@@ -91,7 +93,7 @@ class Splines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmoothLogit:
-    """A fitted smooth surface of logits over the square -1..1.
+    """A fitted smooth surface: the logit of a probability as a function of two parameters, each scaled to -1..1.
 
     Attributes:
         coefficients, covariance: (B,) a coefficient for each of B products of splines, and their covariance (B, B). Use
@@ -112,8 +114,8 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Returns the logit and its standard deviation at each point; NaN outside of -1..1, where there are no
-        trials."""
+        """Returns the fitted logit and its standard deviation at each of the given points; NaN outside of -1..1, where
+        there are no trials."""
         number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))
@@ -122,7 +124,8 @@ class SmoothLogit:
 
 
 def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> SmoothLogit:
-    """Fits a smooth surface of logits to the trials, and chooses its smoothing by cross-validation.
+    """Fits the logit of the probability of an ending as a smooth surface over two parameters. Cross-validation chooses
+    how smooth it is.
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.
@@ -143,7 +146,7 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fit:
-    """The fitted surface for one value of the smoothing.
+    """The surface that was fitted with one strength of smoothing, and how well it predicts held-out trials.
 
     Attributes:
         penalty, inverse: (B, B) the matrix of the penalty for B coefficients, and the inverse of the penalized
@@ -165,8 +168,8 @@ class _Fit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Regression:
-    """The penalized logistic regression that fits the surface. The T trials lie at P places: trials at nearly equal
-    points share a place.
+    """The penalized logistic regression that fits the surface. Trials at nearly equal points share a place: T trials
+    lie at P places.
 
     Attributes:
         n, weight, k: (T,) the number of trainings, the weight, and the share with the ending times the weight.
@@ -189,8 +192,8 @@ class _Regression:
 
     @classmethod
     def of(cls, x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> "_Regression":
-        """Groups the trials by place and evaluates the spline products there. The arguments are those of
-        `fit_smooth`."""
+        """Prepares the regression: groups the trials by place and evaluates the products of splines there. The
+        arguments are those of `fit_smooth`."""
         from scipy import sparse
 
         cell_x, cell_y = (
@@ -220,7 +223,7 @@ class _Regression:
         )
 
     def fits(self) -> Iterator[_Fit]:
-        """Yields a fit for each value of the smoothing, the smoothest surface first."""
+        """Yields a fitted surface for each strength of smoothing, the smoothest surface first."""
         mean = (self.k_P.sum() + 0.5) / (self.weight_P.sum() + 1)
         n_terms = self.splines.n**2
         coefficients = np.full(n_terms, np.log(mean / (1 - mean)))
@@ -256,8 +259,8 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Sums, over all P places, the place's entry of `factor` (P,) times the outer product of the place's terms;
-        returns (B, B) for B terms."""
+        """Sums weighted outer products of the terms over all places; returns a matrix (B, B) for B terms. The weight of
+        each place is its entry of `factor`."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -275,7 +278,7 @@ class _Regression:
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
-        """Returns the chosen fit as a surface and computes the covariance of its coefficients."""
+        """Computes the covariance of the coefficients of the chosen fit, and returns both as a surface."""
         place, weight = self.place, self.weight
         probability = expit(fit.logit)
         leverage = self.weight_P * probability * (1 - probability) * fit.spread
@@ -298,13 +301,14 @@ class _Regression:
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """Computes the quadratic form `value @ matrix @ value` of the terms at each point, row by row to save memory."""
+    """Computes the quadratic form `value @ matrix @ value` at each point, where `value` has the point's terms that are
+    not 0. It goes row by row to save memory."""
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums the trials' values by place."""
+    """Sums values of trials over the trials of each place."""
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 

@@ -1,4 +1,5 @@
-"""The probability of an ending over the plane of two parameters: a fitted surface, its line of 1/2, and a test.
+"""The probability of an ending as a smooth function of two parameters: the fit, the line where it is 1/2, and a test
+whether it fits.
 
 The logit of the probability to end stuck (or with another ending) is a smooth function of the two parameters, each
 scaled to -1..1, by its logarithm where the space is logarithmic: `splines.py` says how the function is fitted and how
@@ -32,7 +33,8 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending
 
 @dataclass(frozen=True, slots=True)
 class PlaneAxis:
-    """One of a plane's two parameters; `low` and `high` are the smallest and the largest value that was tried."""
+    """One of the two parameters of a phase diagram; `low` and `high` are the smallest and the largest value that was
+    tried."""
 
     name: str
     log: bool
@@ -40,7 +42,8 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Scales values to -1..1, which covers the values that were tried; by logarithms on a logarithmic axis."""
+        """Scales values of the parameter so that the range that was tried becomes -1..1; by logarithms on a logarithmic
+        axis."""
         if self.log:
             # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
@@ -57,8 +60,8 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """The counts of T trials, each (T,): the values of the two parameters, the number of trainings that count, and the
-    number of those that have the ending."""
+    """The data of several trials, with one entry per trial in each array: the values of the two parameters, the number
+    of trainings that count, and the number of those that have the ending."""
 
     x: Floats
     y: Floats
@@ -77,7 +80,7 @@ _FALSE_ALARM = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
-    """Observed and expected numbers of trainings with an ending, in one cell of the plane of two parameters.
+    """The observed and the expected number of trainings with an ending, in one cell of the plane of two parameters.
 
     Attributes:
         n_trials, n, k: The numbers of trials, of trainings, and of trainings with the ending.
@@ -107,8 +110,12 @@ class ResidualBin:
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares observed with expected shares in cells of the plane that hold about equally many trials. `expected` (T,)
-    has the expected share of each trial, `weight` (T,) its weight in trainings."""
+    """Compares the observed share of trainings with an ending with the share that the fit expects, in cells of the
+    plane of two parameters that hold about equally many trials.
+
+    `expected` (T,) has the expected share of each of T trials, `weight` (T,) the number of trainings for which a trial
+    counts.
+    """
     n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
     cells = []
     for x_low, x_high, in_column in _cells(trials.x, n_bins):
@@ -148,8 +155,10 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Divides values into up to `n_bins` ranges that hold about equally many. Returns (low, high, mask of the values)
-    for each range; only the last range includes its upper end."""
+    """Divides values into up to `n_bins` ranges that hold about equally many of them.
+
+    Returns (low, high, mask of the values) for each range; only the last range includes its upper end.
+    """
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]
@@ -164,7 +173,7 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """A fitted surface: the probability of an ending over the plane of the parameters `x` and `y`.
+    """The fitted probability of an ending as a smooth function of the parameters `x` and `y`.
 
     Attributes:
         logit: The logit over both parameters, scaled to -1..1.
@@ -180,17 +189,19 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The spread between trials over that of independent trainings; above 1 means dependent trainings, or a surface
-        that does not fit."""
+        """The spread of results between trials, divided by that of independent trainings. Above 1, trainings of one
+        trial are dependent, or the surface does not fit."""
         return self.logit.dispersion
 
     @property
     def fits(self) -> bool:
-        """Whether observed and expected shares agree in all cells. If they do not, no 50% line is drawn."""
+        """Whether the observed shares of trainings with the ending agree with the expected ones in all cells. If they
+        do not, no 50% line is drawn."""
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability at the given points with its pointwise 95% band; NaN outside of the range tried."""
+        """Returns the probability of the ending at the given values of the parameters, with its pointwise 95% band; NaN
+        outside of the range tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
@@ -198,17 +209,19 @@ class Surface:
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """The surface on a grid: x (G,), y (G,), the probability (G, G), and the bounds of its band (G, G); the rows of
-        matrices belong to the values of y."""
+        """The surface on a grid of G values of each parameter: x (G,), y (G,), the probability (G, G), and the bounds
+        of its band (G, G). The rows of the matrices belong to the values of y."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns how far 1/2 lies inside the probability's 95% band at each point of the grid, (G, G); negative
-        outside the band. Where all trials end alike the band of the probability may contain 1/2 far from any border,
-        since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as
-        inside."""
+        """Returns how far the probability 1/2 lies inside the 95% band at each point of the grid, (G, G); negative
+        outside the band.
+
+        Where all trials end alike the band may contain 1/2 far from any line of probability 1/2 (border), since the
+        logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as inside.
+        """
         from scipy import ndimage
 
         _, _, probability, low, high = self.grid
@@ -218,7 +231,8 @@ class Surface:
         return np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))
 
     def contour(self) -> list[Floats]:
-        """Returns the lines of probability 1/2, each (n, 2) with columns x and y; none if the surface does not fit."""
+        """Returns the lines in the plane of both parameters on which the probability is 1/2, each (n, 2) with columns x
+        and y; none if the surface does not fit."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)
@@ -230,8 +244,10 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the surface to trials with at least one training each. `weight` has the weight of each trial, in trainings.
-    Nothing is fitted if the trials are too few or all end alike.
+    """Fits the probability of an ending as a smooth function of two parameters to trials with at least one training
+    each. Nothing is fitted if the trials are too few or all end alike.
+
+    `weight` has the number of trainings for which each trial counts.
 
     Returns the surface (`None` if nothing was fitted), and a note that says what was fitted and whether it fits, or why
     nothing was fitted.

@@ -1,1 +1,1 @@
-"""Rates over the trainings of a sweep, with 95% intervals: overall, by parameter, by outcome."""
+"""Shares of trainings that end in some way, with 95% intervals: over all trials, by parameter, and by outcome."""

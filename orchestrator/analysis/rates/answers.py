@@ -1,4 +1,4 @@
-"""Rates as answers to a question: numbers, a table and a figure."""
+"""Answers about rates (shares of trainings), each with its numbers, a table and a figure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckRates(DrawnAnswer):
-    """The stuck rate, or the rate of one ending, over all trials and in the bins of each parameter. `cells` has the
-    rates in the cells of both parameters if exactly two were named."""
+    """The stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
+
+    If exactly two parameters were named, `cells` has the rates in their cells (a bin of each).
+    """
 
     overall: Rate
     by_parameter: tuple[ParameterRates, ...]
@@ -34,9 +36,11 @@ class StuckRates(DrawnAnswer):
         return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns the rates as a table: the first row for all trials, then one row per bin of a parameter, and one per
-        cell with both parameters and both labels. `n` is the number of trainings, `k` the number of those with the
-        ending; `rate` has a 95% interval."""
+        """Returns the rates as a table. The first row is for all trials; then there is one row per bin of a parameter,
+        and one per cell of two parameters, with the labels of both bins.
+
+        `n` is the number of trainings, `k` the number of those with the ending; `rate` has a 95% interval.
+        """
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [
             (rates.title, bin_.label, bin_.n_trials, bin_.rate) for rates in self.by_parameter for bin_ in rates.bins
@@ -60,7 +64,7 @@ class StuckRates(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OutcomeRates(DrawnAnswer):
-    """The rate of each outcome in each group of trials, with intervals.
+    """The share of trainings with each outcome, in each group of trials, with intervals.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
@@ -100,8 +104,11 @@ class OutcomeRates(DrawnAnswer):
         return leaders
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval. If
-        there are two parameters, each has a column `param_<name>` with the label of the group's bin."""
+        """Returns one row per group of trials and outcome: the number of trainings `n`, those with the outcome `k`, and
+        the `rate` with its 95% interval.
+
+        If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
+        """
         crossed = self.by.split(",") if len(self.bins) > 1 else []
         columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
         rows = []
@@ -111,8 +118,8 @@ class OutcomeRates(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws the rate of each outcome with its 95% interval, the groups side by side. With two parameters it draws a
-        map: each cell has the colour of its most frequent outcome."""
+        """Draws the rate of each outcome with its 95% interval, for each group of trials. With two parameters it draws
+        a map instead: each cell has the colour of its most frequent outcome."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
         if len(self.bins) > 1:
@@ -122,7 +129,8 @@ class OutcomeRates(DrawnAnswer):
         return grouped_rates_figure(names, groups, "share of trainings, 95% interval", by_label(self.by))
 
     def plot_map(self) -> "Figure":
-        """Draws the cells of two parameters, each in the colour of its most frequent outcome."""
+        """Draws a map of the cells of two parameters, each in the colour of the most frequent outcome of its
+        trainings."""
         from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
         return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent(), self.colours)
@@ -145,7 +153,7 @@ def pruned_note(outcomes: Mapping[str, int]) -> str | None:
 
 
 def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
-    """Computes the rate of each outcome in each group of trials."""
+    """Computes the share of trainings with each outcome, in each group of trials."""
     totals = outcome_counts(connection)
     n_failed, n_pruned = totals.pop("failed", 0), totals.pop(PRUNED, 0)
     counts: dict[int, dict[str, int]] = {}

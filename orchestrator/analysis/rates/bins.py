@@ -1,4 +1,5 @@
-"""Groups of trials: the bins of one parameter or the cells of two, also of parameters that the space does not vary.
+"""Groups of trials for rates: the bins of one parameter, or the cells of two (a bin of each). The parameter may also be
+one that differs only between sweeps.
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
 choice. They serve for curves and tests by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
@@ -43,7 +44,8 @@ trials crowd in a part of the range."""
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The bins of one parameter. A bin excludes its upper end, except for the last bin.
+    """The bins into which the values of one parameter are divided. A bin excludes its upper end, except for the last
+    bin.
 
     Attributes:
         edges: In rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole numbers
@@ -64,8 +66,8 @@ class Bins:
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """Returns the index of the bin that each value is in. Raises a `UserError` for a value that is not among the
-        choices, which means that the rows are from another sweep."""
+        """Returns for each value the index of its bin. Raises a `UserError` for a value that is not among the choices,
+        which means that the rows are from another sweep."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -87,8 +89,8 @@ Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
 
 
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
-    """Makes wide bins of a parameter without regard to the trials: decades, up to five equal parts, or one bin for
-    each choice."""
+    """Makes wide bins of a parameter, whatever the values in the trials: decades, up to five equal parts, or one bin
+    for each choice."""
     if isinstance(dimension, Categorical):
         return Bins(dimension, ())
     if dimension.log:
@@ -105,12 +107,14 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins for a rate as a function of one parameter, from the parameter's value in each trial."""
+    """Makes the bins in which a rate is shown as a function of one parameter: the more trials have a value of it, the
+    narrower all bins are."""
     return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins along one axis of a plane of two parameters, from the axis's value in each trial."""
+    """Makes the bins of one of two parameters that together divide trials into cells, from the parameter's value in
+    each trial."""
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
@@ -132,8 +136,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
 
 
 def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Splits every bin in halves and returns the edges. Drops bins outside the range and, for an `Int`, those without
-    a whole number."""
+    """Splits every bin of a parameter in halves and returns the edges. Drops bins outside the parameter's range and,
+    for an `Int`, those without a whole number."""
     halves = [edges[0]]
     for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2
@@ -152,7 +156,8 @@ def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ..
 
 
 def _value(dimension: Float | Int, edge: float) -> float:
-    """Converts a bin's edge to a value of the parameter. An edge at a whole power of ten gives an exact value."""
+    """Converts a bin's edge from the scale of the axis to a value of the parameter. An edge at a whole power of ten
+    gives an exact value."""
     if not dimension.log:
         return edge
     return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge
@@ -169,7 +174,7 @@ def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float,
 
 
 def _power_label(edge: float) -> str:
-    """Formats a logarithmic edge: `1e-4` for -4, `3.16e-4` for -3.5."""
+    """Formats an edge, given as a power of ten, as a value: `1e-4` for -4, `3.16e-4` for -3.5."""
     power = math.floor(edge)
     return f"1e{power}" if edge == power else f"{10 ** (edge - power):.2f}e{power}"
 
@@ -190,7 +195,7 @@ class Group:
 
 
 def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Names the parameters for which a ledger has columns."""
+    """Lists the parameters for which a ledger has columns."""
     columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
@@ -211,9 +216,11 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Returns how a parameter varies, by its kind (range or choice) and its limits, and its value in each trial that
-    has a bin. The first is taken from the specs if they agree, else from the values; it is `None` if no trial has a
-    bin.
+    """Returns how a parameter varies (as a range or a choice, with its limits), and the parameter's value in each trial
+    that has a bin.
+
+    How it varies is taken from the specs if they agree, else from the values; it is `None` if no trial has a bin. If
+    the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
 
     If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
     """
@@ -235,8 +242,8 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Returns whether a parameter's axis is logarithmic: for a range, as the spec says; for a list of choices, if its
-    numbers span a factor of ten."""
+    """Returns whether figures show a parameter on a logarithmic axis: a range if the spec says so, a list of choices if
+    its numbers span a factor of ten."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -266,8 +273,10 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A grouping of all trials (`everything`) by the bins of up to two parameters; without parameters it is one group.
-    `axes` has, for each parameter, its bins that hold trials."""
+    """A grouping of trials by the bins of up to two parameters; without parameters, all trials are one group.
+
+    `everything` has all trials; `axes` has, for each parameter, its bins that hold trials.
+    """
 
     names: tuple[str, ...]
     axes: tuple[tuple[Group, ...], ...]
@@ -275,20 +284,22 @@ class Crossing:
 
     @property
     def by(self) -> str:
-        """The parameters' names as `attnsweep compare --by` takes them: `init_sigma,learning_rate`."""
+        """The names of the parameters by which trials are grouped, as `attnsweep compare --by` takes them:
+        `init_sigma,learning_rate`."""
         return ",".join(self.names)
 
     @property
     def bins(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of the bins, for each parameter."""
+        """The labels of the bins of each parameter by which trials are grouped."""
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def across(self, other: "Crossing") -> "Crossing":
-        """Returns the grouping by the parameters of this grouping and of `other`, which groups the same trials."""
+        """Combines this grouping with another one of the same trials: returns the grouping by the parameters of
+        both."""
         return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """Returns the groups that hold trials, by the indices of their bins. The bins of the second parameter vary
+        """Returns the groups that hold trials, by the numbers of their bins. The bins of the second parameter vary
         fastest."""
         cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
@@ -300,8 +311,8 @@ class Crossing:
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """Splits the argument `by` (one name, several names, or names separated by commas) into names of parameters. Raises
-    a `UserError` for more than two names, or the same name twice."""
+    """Splits the argument `by` into names of parameters: it is one name, several names, or names separated by commas.
+    Raises a `UserError` for more than two names, or the same name twice."""
     given = () if by is None else by.split(",") if isinstance(by, str) else by
     names = tuple(name.strip() for name in given)
     if len(names) > _MOST_PARAMETERS or len(set(names)) < len(names):
@@ -325,5 +336,5 @@ def read_crossing(
 
 
 def by_label(by: str) -> str:
-    """Formats the parameters that an argument `by` names as the label of an axis."""
+    """Formats the names of the parameters by which rates are grouped as the label of an axis."""
     return " × ".join(map(parameter_label, by.split(","))) if by else ""

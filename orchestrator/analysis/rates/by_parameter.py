@@ -1,4 +1,5 @@
-"""The rate of an ending (stuck, or one outcome) over all trials and in the bins of each parameter of a sweep."""
+"""The rate of an ending (the share of trainings that end stuck, or with one outcome), over all trials and in the bins
+of each parameter of a sweep."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ _STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A selection of trainings whose rate is computed: all stuck trainings, or those with one outcome.
+    """How a training may end, as far as a rate counts it: stuck in any way, or with one outcome.
 
     Attributes:
         outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
@@ -46,7 +47,7 @@ class Ending:
 
     @property
     def share_label(self) -> str:
-        """The name of the rate: `stuck rate`, or `share of marginal (mean)`."""
+        """The name of the rate of this ending: `stuck rate`, or `share of marginal (mean)`."""
         return "stuck rate" if self == STUCK else f"share of {self.label}"
 
     @property
@@ -66,16 +67,16 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a report is about: the ending whose rate its tables and figures show, and whether a higher rate is better
-    (`is_sought`)."""
+    """The rate that a report is about: that of trainings with one ending (such as stuck). `is_sought` says whether a
+    higher rate is better."""
 
     ending: Ending = STUCK
     is_sought: bool = False
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """Chooses the rate that a report shows: of `outcome` if given, else of the first objective that is a rate, else the
-    stuck rate. Raises a `UserError` for an outcome that cannot occur.
+    """Chooses the rate that a report is about: that of `outcome` if given, else of the first objective that is a rate,
+    else the stuck rate. Raises a `UserError` for an outcome that cannot occur.
 
     A higher rate of a given outcome counts as better if the outcome is `solved`, or is one that the workload defines
     and that does not count as stuck.
@@ -93,8 +94,8 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """Makes the ending for an outcome (or `stuck`) and a detail that occurs with it (`None` for any). Raises a
-    `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger."""
+    """Makes the ending for an outcome (or `stuck`) and, unless it is `None`, a detail that occurs with the outcome.
+    Raises a `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger."""
     if (outcome, detail) == (_STUCK, None):
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
@@ -115,7 +116,7 @@ CountedValue: TypeAlias = tuple[object, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class RateBin(Record):
-    """The rate among the trials whose parameter is in one bin.
+    """The rate (such as the stuck rate) over the trials in which a parameter's value is in one bin.
 
     Attributes:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
@@ -135,7 +136,7 @@ class RateBin(Record):
 
 @dataclass(frozen=True, slots=True)
 class ParameterRates(Record):
-    """A rate in each bin of one swept parameter.
+    """A rate, such as the stuck rate, in each bin of one parameter that the sweep varies.
 
     Attributes:
         where: For a conditional parameter, the condition under which it varies (`variant=positions_only`); else empty.
@@ -161,19 +162,20 @@ class ParameterRates(Record):
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the stuck rate over all trials of these sweeps. A diverged training counts as not stuck; a failed or
-    pruned one does not count."""
+    """Computes the share of stuck trainings over all trials of these sweeps. A diverged training counts as not stuck; a
+    failed or pruned one is left out."""
     return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the solved rate over all trials of these sweeps. Failed and pruned trainings do not count."""
+    """Computes the share of solved trainings over all trials of these sweeps. Failed and pruned trainings are left
+    out."""
     return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """Returns the median over trials of each trial's median loss, where a loss that is not finite counts as infinite;
-    `None` if the result is infinite."""
+    """Computes the median loss of each trial's trainings, and returns the median of these over all trials. A loss that
+    is not finite counts as infinite; `None` if the result is infinite."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
@@ -183,8 +185,8 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
 def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
-    """Computes the rate of an ending, such as the stuck rate, in the bins of each parameter that the sweep varies, in
-    the order of the search space. A conditional parameter has rates for each condition under which it varies."""
+    """Computes a rate, such as the stuck rate, in the bins of each parameter that the sweep varies, in the order of the
+    search space. A conditional parameter has rates for each condition under which it varies."""
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
@@ -193,8 +195,8 @@ def rates_by(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """Returns for each trial its number, its judged trainings (neither failed nor pruned), those with this ending, and
-    the values of the parameters `names`."""
+    """Returns for each trial its number, how many of its trainings neither failed nor were pruned, how many of those
+    have this ending, and the trial's values of the parameters `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -208,7 +210,7 @@ def counts_by_trial(
 
 
 def swept_names(spec: Sweep) -> list[str]:
-    """Names the parameters that a sweep varies, conditional ones last."""
+    """Lists the parameters that a sweep varies, conditional ones last."""
     return [*spec.varied(), *spec.conditional()]
 
 
@@ -219,8 +221,11 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes the same rates as `rates_by`, but from given counts: `rows` has each trial's values of the parameters
-    `swept_names`; `counts` has each trial's `(n, k)`, the trainings that count and those with the ending."""
+    """Computes rates in the bins of each parameter like `rates_by`, but from counts that the caller gives.
+
+    `rows` has each trial's values of the parameters `swept_names`; `counts` has each trial's `(n, k)`, the trainings
+    that count and those with the ending.
+    """
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     rates = []
     for name in filter(values.__contains__, spec.parameters()):
@@ -243,8 +248,11 @@ def binned_rates(
 def rates_in_bins(
     parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
-    """Computes rates in the bins of one parameter from each trial's value of the parameter and its `(n, k)`: the
-    trainings that count, and those with the ending. `where` is the condition that selected the trials."""
+    """Computes a rate in each bin of one parameter, from the parameter's value in each trial and the trial's `(n, k)`:
+    the trainings that count, and those with the ending.
+
+    `where` is the condition that selected the trials.
+    """
     values = [value for value, _ in counted]
     bins = binning(dimension, values)
     members: list[list[tuple[int, int]]] = [[] for _ in range(len(bins))]

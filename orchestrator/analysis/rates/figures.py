@@ -1,4 +1,5 @@
-"""Figures of rates: by parameter in panels, by group side by side, and in the cells of two parameters."""
+"""Figures of rates (shares of trainings): a panel for each parameter, groups of trials side by side, and maps of the
+cells of two parameters."""
 
 import math
 import textwrap
@@ -42,8 +43,12 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: s
 def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
-    """Draws rates with their intervals at the places `names` of the horizontal axis, the groups side by side; `groups`
-    has each group's rate at each place. If the legend's title is empty, there is no legend."""
+    """Draws several rates for each group of trials, with their intervals; the groups are side by side at each place of
+    the horizontal axis.
+
+    `names` are the places; `groups` has each group's rate at each place. If the legend's title is empty, there is no
+    legend.
+    """
     figure, panel = figures.new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
     for number, (group, rates) in enumerate(groups.items()):
@@ -98,8 +103,11 @@ def rate_map_figure(
     ending: Ending,
     note: str,
 ) -> Figure:
-    """Draws a rate with its interval in each cell of two parameters, and a note above. Cells without trials are left
-    white. `cells` has the rates by the numbers of the cell's bins."""
+    """Draws a map of the cells of two parameters, with a rate and its interval in each cell and a note above. Cells
+    without trials are left white.
+
+    `cells` has the rates by the numbers of the cell's bins.
+    """
     figure, panel = new_cells(names, bins)
     for place, rate in cells.items():
         draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}", outcome=ending.outcome)
@@ -116,8 +124,11 @@ def outcome_map_figure(
     cells: Mapping[tuple[int, ...], tuple[str, Rate]],
     colours: Mapping[str, str],
 ) -> Figure:
-    """Draws each cell of two parameters in the colour of its most frequent outcome, with that outcome's share and
-    interval written in. `cells` has the outcome and its rate by the numbers of the cell's bins."""
+    """Draws a map of the cells of two parameters: each has the colour of its most frequent outcome, and that outcome's
+    share and interval written in.
+
+    `cells` has the outcome and its rate by the numbers of the cell's bins.
+    """
     figure, panel = new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
@@ -130,12 +141,12 @@ def outcome_map_figure(
 
 
 def map_gid(place: tuple[int, ...]) -> str:
-    """Returns the id (`gid`) of a cell's patch in the SVG file of the outcome map."""
+    """Returns the id (`gid`) that a cell of the outcome map has in the figure's SVG file."""
     return f"cell-outcome-{place[0]}-{place[1]}"
 
 
 def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
-    """Makes a figure for the cells of two parameters: the first across, the second up."""
+    """Makes an empty figure for a map of the cells of two parameters: the first parameter across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
     width, height = (0.62, 0.42) if n_columns * n_rows <= _MOST_WRITTEN else (0.26, 0.22)
     figure, (panel,) = figures.new_planes(
@@ -153,18 +164,19 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
 
 
 def _some(names: Sequence[str]) -> list[str]:
-    """Replaces all names but every k-th by empty texts if there are too many for an axis."""
+    """Returns the labels for an axis. If there are too many, all but every k-th become empty texts."""
     every = math.ceil(len(names) / _MOST_NAMES)
     return [name if at % every == 0 else "" for at, name in enumerate(names)]
 
 
 def are_written(panel: Axes) -> bool:
-    """Whether the cells of a panel from `new_cells` have their numbers written in."""
+    """Whether the map of cells in a panel from `new_cells` has few enough cells that their numbers are written in."""
     return len(panel.get_xticks()) * len(panel.get_yticks()) <= _MOST_WRITTEN
 
 
 def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
-    """Draws a colour scale of the shares, if the cells have no numbers written in."""
+    """Draws a colour scale for the shares of an ending beside a map of cells, if the cells have no numbers written
+    in."""
     if not are_written(panel):
         colours = ScalarMappable(Normalize(0, 1), figures.share_colours(ending.outcome))
         figures.fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
@@ -173,7 +185,8 @@ def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
 def draw_cell(
     panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
 ) -> None:
-    """Draws a cell, hatched if it has no trainings. Its numbers are written in unless the cells are too many.
+    """Draws one cell in a map of two parameters, hatched if it has no trainings. Its numbers are written in unless the
+    cells are too many.
 
     Args:
         place: The numbers of the cell's bins.

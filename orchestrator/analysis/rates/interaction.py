@@ -1,5 +1,5 @@
-"""Tests whether the effect of one factor on a rate depends on another: a score test. Trainings of a trial may be
-dependent.
+"""Tests whether the effect of one parameter on a rate depends on another parameter. The test is a score test that
+allows for dependence between the trainings of a trial.
 
 The model without interaction is a logistic regression on the bins of both factors. The test decides whether adding a
 term for each cell of the two factors improves this model. The variance of the score is empirical, with scores summed by
@@ -49,8 +49,12 @@ _MOST_CELLS = 150
 
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
-    """The result of a score test for interaction: the statistic, its degrees of freedom (the number of terms that the
-    interaction adds) and the p-value. If there is nothing to test, the p-value is `None`, and `note` says why."""
+    """The result of a test whether the effect of one parameter on a rate depends on another: the statistic of the score
+    test, its degrees of freedom and the p-value.
+
+    The degrees of freedom are the number of terms that the interaction adds. If there is nothing to test, the p-value
+    is `None`, and `note` says why.
+    """
 
     statistic: float
     degrees: int
@@ -124,8 +128,11 @@ def adjusted(p: Sequence[float | None]) -> list[float | None]:
 
 @dataclass(frozen=True, slots=True)
 class CellRate:
-    """The rate among the trials in one cell of two parameters. `place` has the numbers of the cell's bins, `labels`
-    their labels; trainings that failed or were pruned are in no rate."""
+    """The rate over the trials in one cell of two parameters (one bin of each). Trainings that failed or were pruned
+    are left out.
+
+    `place` has the numbers of the cell's bins, `labels` their labels.
+    """
 
     place: tuple[int, ...]
     labels: tuple[str, ...]
@@ -153,13 +160,14 @@ class Interaction(DrawnAnswer):
         return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per cell: the labels of its bins (`param_<name>`), the numbers of its trials and trainings,
-        the rate and its interval."""
+        """Returns one row per cell of the two parameters: the labels of its bins (`param_<name>`), the numbers of its
+        trials and trainings, the rate and its interval."""
         columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
         return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 
     def plot(self) -> "Figure":
-        """Draws the rate in each cell with its interval, and writes the result of the test above the cells."""
+        """Draws the rate in each cell of the two parameters with its interval, and writes the result of the test
+        above."""
         from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure
 
         rates = {cell.place: cell.rate for cell in self.cells}
@@ -168,8 +176,8 @@ class Interaction(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interactions(Answer):
-    """The tests for interaction of all pairs of several parameters, the smallest p-value first, and pairs that cannot
-    be tested last.
+    """Tests, for all pairs of several parameters, whether the effect of one on a rate depends on the other. The
+    smallest p-value comes first, pairs that cannot be tested last.
 
     Attributes:
         p_adjusted: For each pair its p-value adjusted for the number of pairs by Holm's method: if every pair below
@@ -186,7 +194,8 @@ class Interactions(Answer):
         return f"{pairs}, on the {self.ending.share_label}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per pair: the parameters, the statistic, its degrees of freedom, `p` and `p_adjusted`."""
+        """Returns one row per pair of parameters: their names, the statistic of the test, its degrees of freedom, `p`
+        and `p_adjusted`."""
         columns = {"first": str, "second": str, "statistic": float, "degrees": int, "p": float, "p_adjusted": float}
         rows = [
             (*pair.by, pair.test.statistic, pair.test.degrees, pair.test.p, p_adjusted)
@@ -198,15 +207,16 @@ class Interactions(Answer):
 def read_interaction(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], by: tuple[str, str], ending: Ending
 ) -> Interaction:
-    """Computes the rate of an ending in the cells of two parameters, and tests the interaction. Raises a `UserError`
-    for a parameter that the ledger has no column for."""
+    """Computes the rate of an ending in the cells of two parameters, and tests whether the effect of one depends on the
+    other. Raises a `UserError` for a parameter that the ledger has no column for."""
     return _interaction(read_crossing(connection, specs, by), counted_trials(connection, ending), specs, ending)
 
 
 def read_interactions(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], ending: Ending
 ) -> Interactions:
-    """Tests all pairs of the given parameters for interaction. The arguments are those of `read_interaction`."""
+    """Tests, for all pairs of the given parameters, whether the effect of one on a rate depends on the other. The
+    arguments are those of `read_interaction`."""
     counts = counted_trials(connection, ending)
     single = [read_crossing(connection, specs, (name,)) for name in names]
     pairs = (first.across(second) for first, second in itertools.combinations(single, 2))
@@ -218,12 +228,13 @@ def read_interactions(
 
 
 def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dict[int, tuple[int, int]]:
-    """Returns by trial the number of judged trainings (neither failed nor pruned), and of those with this ending."""
+    """Returns for each trial how many of its trainings neither failed nor were pruned, and how many of those have this
+    ending."""
     return {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
 
 
 def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> tuple[CellRate, ...]:
-    """Computes the rate in each cell of two parameters that holds judged trainings."""
+    """Computes the rate in each cell of two parameters that holds trainings that neither failed nor were pruned."""
     pool, rates = pooling(*specs), []
     for place, group in crossing.cells().items():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]

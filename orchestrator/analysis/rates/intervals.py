@@ -1,4 +1,4 @@
-"""Rates with 95% intervals that account for the dependence of the trainings of a trial.
+"""Rates (shares of trainings) with 95% intervals that allow for dependence between the trainings of a trial.
 
 The trainings of one trial share their parameters, so they tend to end alike: 16 replicates of one configuration say
 less about a bin of configurations than 16 configurations would. A rate that pools several trials therefore has
@@ -67,7 +67,7 @@ RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate":
 
 @dataclass(frozen=True, slots=True)
 class Rate(Record):
-    """The share `k` of `n` trainings, with the 95% interval of the rate.
+    """A share of trainings, such as those that are stuck, with the 95% interval of the true rate.
 
     Attributes:
         n, k: The number of trainings counted, and of those with the property.
@@ -104,19 +104,22 @@ class Rate(Record):
 
 
 def binomial_rate(k: int, n: int) -> Rate:
-    """Returns the rate of `n` independent trainings, such as the replicates of one trial, with Wilson's interval."""
+    """Returns the rate `k / n` of independent trainings, such as the replicates of one trial, with Wilson's
+    interval."""
     return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate of one trial, with an interval that suits the sweep's rule of replication."""
+    """Returns the rate over the trainings of one trial. Its interval suits the rule by which the sweep chooses their
+    number."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Pools the trainings of several trials, given as `(n, k)` each; the interval is that of `rate_interval`."""
+    """Computes the share over all trainings of several trials. `counts` has for each trial `(n, k)`: the trainings that
+    count, and those with the property. The interval is that of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials, share = len(trials), k / max(n, 1)
@@ -127,7 +130,8 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Averages the shares of several trials, given as `(n, k)` each; the interval is that of `rate_interval`."""
+    """Computes the mean of the shares of several trials. `counts` has for each trial `(n, k)`: the trainings that
+    count, and those with the property. The interval is that of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
@@ -149,18 +153,23 @@ Pooling: TypeAlias = Callable[[Counts], Rate]
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """Chooses the function that combines the trials of these sweeps into one rate."""
+    """Chooses the function that combines the counts of these sweeps' trials into one rate: `pooled_rate` or
+    `mean_rate`."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether all trials have equal weight, as they must if their numbers of trainings depend on how trainings end."""
+    """Whether all trials have equal weight in rates. They must if the number of a trial's trainings depends on how they
+    end."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """Returns the weight of each training, given its trial: 1 for all or, where each trial has to count once, weights
-    with the same sum in every trial. The sum of all weights is the number of trainings."""
+    """Returns the weight of each training in a rate: 1 or, where all trials have to count equally, weights with the
+    same sum in every trial.
+
+    `trial` has the trial of each training. The sum of all weights is the number of trainings.
+    """
     if not once_per_trial:
         return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
@@ -168,8 +177,8 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weight of each trial, given its number of trainings `n`: this number or, where all trials have to
-    have equal weight, the mean of all these numbers."""
+    """Returns the weight of each trial in a rate, given its number of trainings `n`: this number or, where all trials
+    have to count equally, the mean of all these numbers."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
@@ -196,15 +205,15 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns (z / t)^2, the squared ratio of the quantiles of the normal and of Student's t distribution. It allows
-    for the error of a design effect that is estimated from only `n_trials` trials."""
+    """Returns the squared ratio of the quantiles of the normal and of Student's t distribution, (z / t)^2. It accounts
+    for a variance that is estimated from only `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
 
 
 def _effective_n(share: float, variance: float, n_trials: int, total: float) -> float:
-    """Returns how many independent trainings would give a rate of this variance."""
+    """Returns how many independent trainings would give a rate with this variance."""
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
@@ -214,7 +223,7 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the interval of a rate over several trials, by the rules in this module's docstring.
+    """Returns the 95% interval of a rate over several trials, by the rules in this module's docstring.
 
     Args:
         n: The effective number of trainings.
@@ -230,7 +239,7 @@ def rate_interval(
 
 
 def exact_interval(k: int, n: int) -> tuple[float, float]:
-    """Returns the exact (Clopper-Pearson) interval of a share k / n; one-sided if k is 0 or n."""
+    """Returns the exact (Clopper-Pearson) 95% interval of a share `k / n`; one-sided if `k` is 0 or `n`."""
     low, high = _exact(k / n, n) if 0 < k < n else (0.0, 1.0)
     last = NormalDist().cdf(-_Z) ** (1 / n)
     return (last if k == n else low, 1 - last if k == 0 else high)
@@ -245,8 +254,11 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share; `n` need not be whole. `proportion_confint` of statsmodels gives the
-    same interval, but importing it would delay every `attnsweep status` by a second."""
+    """Returns Wilson's score interval of a share; `n`, the number of trainings, need not be whole.
+
+    `proportion_confint` of statsmodels gives the same interval, but importing it would delay every `attnsweep status`
+    by a second.
+    """
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)
     half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)
