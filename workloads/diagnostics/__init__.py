@@ -1,1 +1,2 @@
-"""Turns measurements into labels: outcomes of trainings, roles of heads, and certificates that confirm outcomes."""
+"""Turns measurements into labels: the outcomes of trainings, the roles of attention heads, and certificates, which
+confirm outcomes by further tests."""

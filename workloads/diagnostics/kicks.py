@@ -1,5 +1,5 @@
-"""Kicks (noise added to the weights) of a stuck training, to test whether a basin of the loss holds it, and how wide
-the basin is.
+"""Adds noise to the weights of a stuck training (a kick), to test whether a basin of the loss holds it and how wide the
+basin is.
 
 Where attention enters the loss as a product of m weights, all derivatives of orders 1 to m - 1 vanish where these
 weights are 0, and for m > 2 no Hessian shows a way out. A kick adds noise to the weights, of a given size relative to
@@ -46,8 +46,8 @@ LEAVES_BELOW = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """The losses of trainings before and after their kicks (noise added to the weights), and the smallest kick that
-    freed each.
+    """The losses of trainings before and after noise was added to the weights (a kick), and for each training the
+    smallest noise that freed it.
 
     Attributes:
         before: For each training the loss before the kicks.
@@ -61,13 +61,16 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Returns for each training whether a kick (noise added to the weights) of at most `MOST_TELLING` frees it."""
+        """Returns for each training whether noise of at most the relative size `MOST_TELLING` freed it: only small
+        noise proves something."""
         return self.smallest <= MOST_TELLING
 
 
 def sizes(parameters: State) -> State:
-    """Returns the root mean square of each parameter tensor of each training, (n_trainings, 1, ...) by name. For a
-    tensor of zeros it returns the root mean square of all the training's weights, or 1 if they are all zero."""
+    """Returns by name the root mean square of each parameter tensor of each training, (n_trainings, 1, ...).
+
+    For a tensor of zeros it is the root mean square of all the training's weights, or 1 if they are all zero.
+    """
     overall = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
     overall = torch.where(overall > 0, overall, torch.ones_like(overall))
     tensor_sizes = {}
@@ -79,8 +82,10 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters of each training with noise added: N(0, 1) times each tensor's size (`sizes`) times
-    `relative_size`. The noise of a tensor is drawn from the random stream `kick/<name>`.
+    """Returns the parameters of each training with normal noise added. Its standard deviation is `relative_size` times
+    the root mean square of the tensor (`sizes`).
+
+    The noise of a tensor is drawn from the random stream `kick/<name>`.
     """
     size = sizes(parameters)
     return {
@@ -90,7 +95,8 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Adds ever larger noise (`KICKS`) to the weights and trains on each time, until a training leaves its loss."""
+    """Adds noise to the weights of stuck trainings and trains on, with ever larger noise (`KICKS`) until the loss falls
+    well below where it was stuck."""
     with torch.no_grad():
         before = objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)
@@ -108,8 +114,10 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> Tensor:
-    """Returns for each training the loss to which L-BFGS, in suitable units, descends from the `kicked` parameters
-    (after noise)."""
+    """Returns for each training the loss that L-BFGS reaches from the parameters with noise, `kicked`.
+
+    L-BFGS works in units that suit its absolute tolerances.
+    """
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):
@@ -119,7 +127,7 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 
 
 class _Scaled:
-    """The objective in units that suit L-BFGS, which has absolute tolerances and a first step of length 1.
+    """The loss in units that suit L-BFGS, whose tolerances are absolute and whose first step has length 1.
 
     The weights' displacement from the start is in units of the kick (the noise that was added), so that the first step
     is no longer than the kick was. The loss's change from the start is in units of the gradient at the start.
@@ -157,8 +165,11 @@ class _Scaled:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """Returns for each given training the change of the loss over its step, as the integral of the slope along the
-        step. The difference of two losses would lose such a small change to rounding."""
+        """Returns for each given training by how much its loss changes over its step.
+
+        The change is integrated from the slopes along the step: the difference of two losses would lose such a small
+        change to rounding.
+        """
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         change = torch.zeros_like(self._unit[lanes])
         for node, weight in zip(nodes, weights, strict=True):

@@ -1,4 +1,4 @@
-"""Scores of attention matrices, from attention weights alone. Axes: H head, T token, W half-width of a band.
+"""Scores attention matrices by their weights alone, without the tokens. Axes: H head, T token, W half-width of a band.
 
 `attnsweep.workloads.diagnostics.roles` has the scores that need tokens, training frequencies or gold arcs.
 """
@@ -35,8 +35,8 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """The role scores of attention matrices, and their distances to structured families: the identity (Sigma_1), bands
-    (Sigma_2), and the identity with blocks that attend one column (Sigma_3).
+    """The role scores of attention matrices, and their distances to structured matrices: the identity (Sigma_1), bands
+    (Sigma_2), and the identity with blocks whose rows attend to one column (Sigma_3).
 
     Attributes:
         scores: One number per matrix, by name; NaN if a score is not defined. Distances are exact, in the entrywise L1
@@ -70,7 +70,8 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes role scores of attention matrices, and exact distances to structured ones (identity, bands, blocks).
+    """Computes role scores of attention matrices, and their exact distances to structured matrices: the identity,
+    bands, blocks.
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
@@ -136,7 +137,8 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which families Sigma_3(w, p) (p blocks of w rows) are candidates for a best fit, at [w - 1, p]."""
+    """Returns which families Sigma_3(w, p) are candidates for a best fit, indexed [w - 1, p]. Its matrices are the
+    identity with p blocks of w rows that attend to one column."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T
@@ -153,8 +155,8 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Returns each head's distance to each structured family, with at most `n_free` further free entries, at the head's
-    own window (half-width) and number of blocks."""
+    """Returns by name each head's distances to structured matrices (identity, band, blocks) in which up to `n_free`
+    further entries are free. Each head has its own half-width and number of blocks."""
     T = attention.shape[-1]
     distances: dict[str, list[Tensor]] = {}
     for head, w, p in zip(attention, windows, num_pos, strict=True):
@@ -170,7 +172,7 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Selects, from the distances to bands of all half-widths (the last axis), each head's distance to the band of its
-    own half-width."""
+    """Selects each head's distance to the band of the head's own half-width. The last axis of `bands` has the distances
+    to bands of all half-widths."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

@@ -1,4 +1,5 @@
-"""The smallest eigenvalue of each training's Hessian, by Lanczos' method: is there a direction of negative curvature?
+"""Estimates the smallest eigenvalue of each training's Hessian by Lanczos' method: below 0, there is a direction of
+negative curvature.
 
 Hessian-vector products are second backward passes; the Hessian is never formed. No library fits: `torch.lobpcg` needs
 the matrix, and SciPy's `eigsh` takes one training at a time, on the CPU. Axes: L training, n parameter, J iteration.
@@ -23,7 +24,8 @@ _BREAKDOWN = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The smallest eigenvalue of each training's Hessian, estimated by Lanczos' method, with eigenvector and error.
+    """The smallest eigenvalue of each training's Hessian as estimated by Lanczos' method, with its eigenvector and
+    error bound.
 
     Attributes:
         smallest: For each training the smallest Ritz value (estimated eigenvalue): an upper bound of the smallest
@@ -41,12 +43,13 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns for each training whether `smallest` is below 0 by more than `error` and `share` times `largest`."""
+        """Returns for each training whether the smallest eigenvalue is surely negative: below 0 by more than `error`,
+        and by more than `share` times `largest`."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue of each training's Hessian, with its eigenvector, by Lanczos' method."""
+    """Estimates the smallest eigenvalue and its eigenvector of each training's Hessian by Lanczos' method."""
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
     n_iterations = min(_MOST_ITERATIONS, n_parameters)
@@ -69,7 +72,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
 
 
 def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> Tensor:
-    """Multiplies the Hessian of each training's loss with the training's vector; `vector` has one row per training."""
+    """Multiplies the Hessian of each training's loss with a vector: one row of `vector` per training."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     values = list(leaves.values())
     losses = objective.losses(leaves)

@@ -1,5 +1,5 @@
-"""The unigram and bigram distributions of a text: they give the losses of predictors that see no token, or only the
-current one."""
+"""The unigram and bigram distributions of a text. They give the losses of two simple predictors: one that sees no
+token, and one that sees only the current token."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ bigrams is the unigram distribution. The weight is our choice."""
 
 
 class CountedLaws:
-    """The unigram and bigram probabilities of tokens, counted on pairs of adjacent tokens.
+    """The unigram and bigram probabilities of tokens, estimated from counts of adjacent tokens.
 
     Args:
         before, tokens: The first and the second token of each pair, int64.
@@ -30,7 +30,8 @@ class CountedLaws:
         return nats
 
     def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of each given token after the token `before` it, by the counts of pairs."""
+        """Returns -log p, in nats, of each given token, where p is its estimated probability after the token in
+        `before`."""
         key = before * self._n_words + tokens
         place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
         seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)

@@ -1,4 +1,4 @@
-"""The losses of trainings as a function of their parameters alone, for tests after training.
+"""The loss of each training as a function of its parameters alone, for tests after training.
 
 Axes: L training, K selected training, N category.
 """
@@ -20,7 +20,7 @@ _CHECK_EVERY = 100
 
 
 class Objective:
-    """The losses of trainings as a function of their parameters, with tasks and batches held fixed.
+    """The loss of each training as a function of its parameters. Tasks and batches are held fixed.
 
     Args:
         batch: The batch by name, with trainings as first axis; empty where the loss is exact or the sample is a buffer.
@@ -36,11 +36,11 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """Returns the objective of the trainings at the given positions (int64)."""
+        """Returns the objective that has only the trainings at the given positions (int64)."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """Returns the losses of the trainings at positions `lanes` (by default all), differentiable with respect to
+        """Returns the losses of the trainings at positions `lanes` (default: all). Gradients flow back to
         `parameters`."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
@@ -49,15 +49,15 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Returns the losses and gradients of the trainings at positions `lanes`, with the signature that optimizers
-        need (`Evaluate`)."""
+        """Returns losses and gradients of the trainings at positions `lanes`. Its signature is that of `Evaluate`,
+        which optimizers need."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         return losses.detach(), gradients_of("loss", losses, leaves)
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns the parameters reached, with
-        trainings as first axis."""
+        """Minimizes the losses that `evaluate` computes, for `n_steps` of an optimizer with learning rate 1. Returns
+        the final parameters, with trainings as first axis."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
@@ -66,7 +66,8 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """Returns for each training whether its loss falls below `level` in `n_steps` steps, tested every 100 steps.
+        """Returns for each training whether its loss falls below `level` within `n_steps` steps. Tests this every 100
+        steps.
 
         A training counts even if its loss would rise again later. So its result does not depend on the other trainings,
         although all stop once every loss has been below the level.
@@ -90,9 +91,11 @@ within a few hundred."""
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Moves the weights v of trainings out of the valley at infinity (a descent along which |q| and |v| grow without
-    end), in the model whose attention sees positions only (system P). It replaces v P by alpha P, where P = 11^t / N
-    averages over the N categories.
+    """Moves the weights v of stuck trainings out of the "valley at infinity", a descent of the loss along which the
+    weights grow without end.
+
+    This is for the model whose attention sees positions only (system P). The reset replaces v P by alpha P, where P =
+    11^t / N averages over the N categories.
 
     For texts of M tokens and v = alpha (I - P) + beta P, the best q reaches the loss ((N-1)/N) (1-rho)^2 / ((N-1) + M
     rho^2), with rho = beta/alpha. This loss is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A
@@ -115,7 +118,9 @@ def solves_after_reset(
     solved_level: float,
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns for each training whether it solves the task after `reset_valley`. If so, only the valley at infinity (a
-    descent along which the weights grow without end) had trapped it."""
+    """Returns for each training whether it solves the task after its weights v are changed by `reset_valley`.
+
+    If so, only the valley at infinity (a descent along which the weights grow without end) had trapped it.
+    """
     reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
     return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

@@ -1,4 +1,4 @@
-"""The measures and thresholds by which all workloads decide outcomes. Axes: L training, P probe (measured step).
+"""The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe (measured step).
 
 A share of a loss or of a level (the loss of a simple predictor) is a share of its absolute value, because a loss may be
 negative.
@@ -33,14 +33,15 @@ training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |grad| |theta| / |loss| at every measured step. No change of units alters it."""
+    """Returns the relative gradient, |gradient| |weights| / |loss|, at every measured step. It does not depend on the
+    units of weights and loss."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) equal their training's `level` up to the relative difference
+    """Returns where losses (n_trainings, n_probes) equal their training's `level`, up to the relative difference
     `AT_LEVEL`."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
@@ -51,8 +52,8 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns where each loss is at a reference level (loss of a simple predictor): the nearest one, if it is within
-    `AT_LEVEL`.
+    """Returns by label where each loss is at a reference level (the loss of a simple predictor). This is the nearest
+    level, if it is nearer than `AT_LEVEL`.
 
     `AT_LEVEL` is a relative difference. The loss alone does not tell levels apart that are nearer to each other than
     twice this. The detail then names all of them.
@@ -90,21 +91,27 @@ def standing(
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) are not finite, or above their start and far above the loss of the
-    output 0. "Far above" is `DIVERGED_FACTOR` times `zero_level`."""
+    """Returns where losses (n_trainings, n_probes) are not finite, or are both above their start and far above the loss
+    of the output 0.
+
+    "Far above" is `DIVERGED_FACTOR` times `zero_level`.
+    """
     return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) still fall: by more than `MOVING_SHARE` over the last fifth of the
-    steps so far."""
+    """Returns where losses (n_trainings, n_probes) are still falling: by more than `MOVING_SHARE` over the last fifth
+    of the steps taken so far."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) each training is overfit: its held-out loss is `OVERFIT_SHARE` above the
-    minimum so far, and its training loss is below the value that it had at this minimum."""
+    """Returns at which probes (measured steps) each training is overfit.
+
+    Its held-out loss is then `OVERFIT_SHARE` above the minimum so far, and its training loss is lower than it was at
+    that minimum.
+    """
     eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
     minimum = np.fmin.accumulate(eval_loss, axis=1)
     probe_of_minimum = np.maximum.accumulate(np.where(eval_loss == minimum, np.arange(eval_loss.shape[1]), 0), axis=1)
@@ -118,7 +125,8 @@ def judge_by_levels(
     stuck: Mapping[str, str],
     before_levels: Mapping[str | tuple[str, str], NDArray[np.bool_]] = MappingProxyType({}),
 ) -> Verdicts:
-    """Labels each training at each measured step by its `eval_loss` alone. A workload's `judge` may be just this call.
+    """Labels each training at each measured step by its `eval_loss` alone. A workload's `judge` may consist of just
+    this call.
 
     The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
     outcome of `before_levels`; the outcome of the reference level (loss of a simple predictor) that the loss is at,
@@ -143,7 +151,8 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns for each training the index of the first probe (measured step) from which on it had its final outcome."""
+    """Returns for each training the index of the probe (measured step) from which on its outcome stayed the final
+    one."""
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     has_other_outcome = (outcome != final) & (probes < last_probe[:, None])
@@ -151,5 +160,8 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
 
 
 def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Returns loss + share |loss|. For positive losses this equals (1 + share) loss to the last bit."""
+    """Returns each loss raised by a share of its absolute value.
+
+    For positive losses the result equals (1 + share) loss to the last bit.
+    """
     return np.asarray((1.0 + share * np.sign(loss)) * loss)

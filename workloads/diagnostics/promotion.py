@@ -1,4 +1,5 @@
-"""Tests the labels of a random sample of stuck trainings, also by repeating trainings of low precision in float64.
+"""Tests the labels of a random sample of stuck trainings. Among other tests, trainings of low precision are repeated in
+float64.
 
 Promotion (repeating in float64) shows whether rounding is what holds a training. The training is repeated with the same
 seed and number of steps twice: from its first state, and from its final state. The repetition from the final state is
@@ -27,8 +28,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 def certify_stuck(
     workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
-    """Tests the labels of a random sample of stuck trainings. Returns a certificate for each training in the sample,
-    else `None`.
+    """Tests the labels of a random sample of stuck trainings. Returns a certificate for each training of the sample,
+    `None` for the others.
 
     A training is in the sample if a random number drawn from its own seed is below its share. So the sample does not
     depend on which trainings share a pack (one program).
@@ -52,12 +53,14 @@ PROMOTED_DTYPE = "float64"
 
 
 def can_be_promoted(parameters: TrainingParameters) -> bool:
-    """Returns whether trainings with these parameters can be repeated in float64: their own precision is lower."""
+    """Returns whether trainings with these parameters can be repeated in float64, which requires that their own
+    precision is lower."""
     return parameters.dtype != PROMOTED_DTYPE
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """Repeats stuck trainings in float64. The certificate `promotion` confirms a label if the training stays stuck.
+    """Repeats stuck trainings in float64. The certificate `promotion` confirms a training's label if the training is
+    stuck there too.
 
     Args:
         state: The final parameters and buffers of the trainings by name, with trainings as first axis.
@@ -66,7 +69,7 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
 
 
 def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Repeats trainings in float64, and returns for each whether it is stuck there as well.
+    """Repeats stuck trainings in float64. Returns for each whether it is stuck there as well.
 
     The result is false if the training in float64 is not stuck when it begins from the first state. It is also false
     if, continued from the final state, it is stuck in its own precision but not in float64.
@@ -80,7 +83,8 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 def _tested(
     chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
-    """Applies a test to the chosen trainings only. Returns the result for each training, false for all others."""
+    """Applies a test to the chosen trainings only. Returns for each training whether it passes; false for all that were
+    not chosen."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)
@@ -91,8 +95,8 @@ def _tested(
 def _ends_stuck(
     workload: Workload[Any], lanes: Lanes[Any], dtype: str, start: State | None = None
 ) -> NDArray[np.bool_]:
-    """Trains in the given precision, by default from each training's own start, and returns for each training whether
-    it ends stuck."""
+    """Trains in the given precision, by default from each training's own initial weights. Returns for each training
+    whether it ends stuck."""
     trainings = [Training(replace(training.parameters, dtype=dtype), training.seed) for training in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)

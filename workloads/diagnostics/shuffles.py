@@ -1,5 +1,7 @@
-"""Compares attention matrices with shuffled ones, by their distances to structured families: the identity (Sigma_1),
-bands (Sigma_2), and the identity with p blocks of w rows that attend one column (Sigma_3).
+"""Compares attention matrices with shuffled ones: which are nearer to structured matrices?
+
+The structured matrices are the identity (Sigma_1), bands (Sigma_2), and the identity with p blocks of w rows that
+attend to one column (Sigma_3).
 
 The families are nested and of different sizes, so distances to different families cannot be compared directly. A
 shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a
@@ -30,7 +32,7 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """How the distances of attention matrices to a structured family compare with those of shuffled matrices.
+    """How near attention matrices are to structured matrices, compared with shuffled versions of themselves.
 
     Attributes:
         mean, deviation: For each matrix, the mean and standard deviation of its shuffles' distances.
@@ -55,8 +57,10 @@ def permutation_test(
     *,
     is_causal: bool = False,
 ) -> PermutationTest:
-    """Compares a distance of attention matrices with that of shuffled ones. All matrices and all calls use the same
-    permutations.
+    """Compares the distance of each attention matrix to structured matrices with the distances of its shuffled
+    versions.
+
+    All matrices and all calls use the same permutations.
 
     Args:
         distance: A function from matrices (..., n_tokens, n_tokens) to their distances. If the distance is to the
@@ -79,8 +83,8 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Shuffles the entries of each row of square matrices (last two axes), alike in all matrices. The shuffles are a
-    new axis before these two."""
+    """Shuffles the entries within each row of square matrices (the last two axes). All matrices get the same shuffles,
+    which are a new axis before the last two."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)
@@ -127,7 +131,8 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages over sentences how far heads are from structured attention matrices: diagonal, banded, in blocks."""
+    """Averages over sentences the distances of heads' attention to structured matrices: diagonal, banded, with
+    blocks."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)
@@ -136,7 +141,7 @@ class PooledStructure:
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds the distances of the attention on some sentences, which all have the same length."""
+        """Adds the attention of all heads on some sentences, which must all have the same length."""
         B, T = attention.shape[-3], attention.shape[-1]
         if T in self._lengths_of_z:
             self._all.add(_Distances.to(attention))
@@ -149,7 +154,8 @@ class PooledStructure:
         self._shuffled.add(distances.select(slice(B, None)).sentences_first())
 
     def scores(self) -> dict[str, Tensor]:
-        """Returns the scores of all heads by name, in the order of `SCORES`: distances to structured matrices.
+        """Returns by name, in the order of `SCORES`, the scores of all heads: their mean distances to structured
+        matrices, and how far these are below chance.
 
         - sigma_1, sigma_2_w<w>, sigma_3: the mean distances per token to the identity, to bands of half-width w, and to
           the identity with blocks.
@@ -184,7 +190,8 @@ def _z(value: Tensor, shuffled: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """The distances of heads to structured families (identity, bands, blocks), summed over the tokens of a sentence.
+    """The distances of heads' attention on each sentence to structured matrices (identity, bands, blocks), summed over
+    the sentence's tokens.
 
     Attributes:
         diagonal_B: For each sentence the distances to Sigma_1, the identity.
@@ -200,7 +207,8 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Computes each structured family's distances to attention matrices (..., n_sentences, n_tokens, n_tokens)."""
+        """Computes the distances of attention matrices (..., n_sentences, n_tokens, n_tokens) to all structured
+        matrices: identity, bands, blocks."""
         parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
         return cls(*parts, attention.shape[-1])
 
@@ -209,19 +217,20 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Returns the distances with sentences as the first axis. The old axis of sentences stays, with length 1."""
+        """Returns the same distances with the sentence as first axis. In its old place an axis of length 1 remains."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """Returns for which w and p a sentence of the given number of tokens has room for p blocks of w rows, bool."""
+    """Returns for which heights w and numbers p a sentence of this many tokens has room for p blocks of w rows: bool,
+    indexed [w - 1, p]."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 
 
 class _Sums:
-    """The sums, over sentences, of each head's distances per token to structured families of matrices."""
+    """Each head's distances per token to structured matrices (identity, bands, blocks), summed over sentences."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -250,16 +259,17 @@ class _Sums:
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """Returns the mean distance of each head to the band of the head's own half-width. On a sentence that is no
-        longer than the band is wide, the distance is 0.
+        """Returns the mean over sentences of each head's distance to the band of the head's own half-width.
+
+        On a sentence that is no longer than the band is wide, the distance is 0.
         """
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns each head's smallest mean distance to the identity with p blocks of w rows, over all w and p, and
-        these w and p."""
+        """Returns each head's smallest mean distance to the identity with blocks, and the height w and number p of
+        blocks at which it is smallest."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

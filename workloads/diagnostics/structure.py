@@ -1,4 +1,5 @@
-"""Exact distances of attention matrices to structured families (identity, bands, blocks), in the entrywise L1 norm.
+"""Computes exact distances of attention matrices to structured matrices (identity, bands, blocks), in the entrywise L1
+norm.
 
 The families are those of Conti 2024, section 2.2. A family has all matrices whose entries are >= 0, whose rows sum to
 1, and which are 0 outside a support: the diagonal for Sigma_1, the band |i - j| <= w for Sigma_2(w). A row whose
@@ -33,18 +34,22 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance of each row to a structured family, given the row's sum and the sum of its entries where the
-    family allows nonzero ones (`mass`)."""
+    """Returns the distance of each matrix row to the rows of a structured family.
+
+    It follows from the row's sum and from `mass`, the sum of its entries where the family allows nonzero ones.
+    """
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """Returns the distances of attention matrices (the last two axes) to the identity, the family Sigma_1."""
+    """Returns the distances of attention matrices (the last two axes) to the identity matrix, called the family
+    Sigma_1."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """Returns the distances of attention matrices to the bands Sigma_2(w). The last axis is w = 0, 1, ..."""
+    """Returns the distances of attention matrices to band matrices, the families Sigma_2(w). The half-width w = 0, 1,
+    ... is the last axis."""
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
@@ -70,7 +75,7 @@ of any dropout."""
 def checked_attention(
     matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, subject: str = "attention"
 ) -> Tensor:
-    """Checks attention matrices (the last two axes) and returns them in float64.
+    """Checks that all matrices (the last two axes) are attention matrices, and returns them in float64.
 
     Args:
         matrices: The attention matrices as the last two axes, rows are queries.
@@ -136,7 +141,9 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The places of the blocks in the members of Sigma_3 (identity with p blocks of w rows) nearest to given matrices.
+    """Where the blocks are in the structured matrix that is nearest to each given attention matrix.
+
+    The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
 
     Attributes:
         distance: The distance of each attention matrix to its nearest member.
@@ -150,9 +157,10 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """Returns the distances of attention matrices to all families Sigma_3(w, p): the identity with p blocks of w rows.
-    The result is indexed [..., w - 1, p], and infinite where p w rows do not fit. As a family has exactly p blocks, the
-    distances at [w - 1, 0] and [0, p] are those to the identity.
+    """Returns the distances of attention matrices to the identity with blocks, for all heights and numbers of blocks.
+
+    The family Sigma_3(w, p) has p blocks of w rows. The result is indexed [..., w - 1, p], and infinite where p w rows
+    do not fit. As a family has exactly p blocks, the distances at [w - 1, 0] and [0, p] are those to the identity.
     """
     T = attention.shape[-1]
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
@@ -163,7 +171,8 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Finds for each attention matrix the nearest identity matrix with `num_pos` blocks of `window` rows (Sigma_3).
+    """Finds for each attention matrix the nearest matrix that is the identity except for `num_pos` blocks of `window`
+    rows.
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -217,8 +226,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """By how much each block is nearer to an attention matrix than the identity's rows. Heads are the last axis, to
-    vectorize over them."""
+    """How much nearer each possible block is to an attention matrix than the identity's rows are in its place. The last
+    axis is the head."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -231,8 +240,8 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns what each block of height w saves compared with the identity, and its best column, both (n_starts,
-        n_heads): a start is the block's first row."""
+        """Returns, for each possible first row of a block of height w, how much the block saves over the identity, and
+        its best column: (n_starts, n_heads) each."""
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
@@ -244,8 +253,8 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns the largest total saving of 0, 1, ... disjoint blocks of height w, up to the number that fits,
-    (n_numbers, n_heads)."""
+    """Returns the largest total saving of 0, 1, ... disjoint blocks of height w over the identity, up to the number of
+    blocks that fits: (n_numbers, n_heads)."""
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:
@@ -254,8 +263,10 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns the largest total saving of p disjoint blocks in the first i rows, indexed [i, p] with heads last; -inf
-    where the blocks do not fit."""
+    """Returns the largest total saving that p disjoint blocks within the first i rows have over the identity.
+
+    It is indexed [i, p] with heads last, and -inf where the blocks do not fit.
+    """
     S, N = gain_SN.shape
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
@@ -268,8 +279,11 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Returns the distances of attention matrices to a support with 0, 1, ..., `n_free` further free entries, which are
-    the last axis."""
+    """Returns the distances of attention matrices to the matrices that are nonzero only on a support and on up to
+    `n_free` free entries.
+
+    The number 0, 1, ..., `n_free` of free entries (entries at any place) is the last axis.
+    """
     gains, cost = _gains(attention, support_TT.to(attention))
     return _after(gains.flatten(-2), cost.sum(-1), n_free)
 
@@ -277,8 +291,8 @@ def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int
 def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
-    """Returns the distances of attention matrices to the identity with `num_pos` blocks of `window` rows and
-    0..`n_free` free entries.
+    """Returns the distances of attention matrices to the identity with `num_pos` blocks of `window` rows and up to
+    `n_free` free entries.
 
     The number of free entries (matrix entries of any size at any place) is the last axis.
 
@@ -304,7 +318,8 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the least distance of one block's rows with 0, 1, ..., `n_free` free entries, (n_heads, n_free + 1)."""
+    """Returns the least distance of the rows of one block, if 0, 1, ..., `n_free` entries anywhere in them are free:
+    (n_heads, n_free + 1)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -316,9 +331,8 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns by how much each further free entry of a row lowers the distance, largest entry first, and the rows'
-    distances without free entries.
-    """
+    """Returns by how much each further free entry of a row lowers the row's distance, largest entry first; and the
+    distance of each row without free entries."""
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -327,7 +341,8 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distance after the 0, 1, ..., `n_free` largest gains are subtracted (their number: the last axis)."""
+    """Returns the distances that remain after the 0, 1, ..., `n_free` largest gains are subtracted. Their number is the
+    last axis."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)
@@ -336,8 +351,11 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
-    """Returns min over k of first[k] + second[f - k] for every f: the best split of f free entries between two sets of
-    rows, for each head."""
+    """Returns for each head the least total distance of two sets of rows if f free entries are split between them in
+    the best way.
+
+    It is the minimum over k of first[k] + second[f - k], for every f = 0, 1, ... on the last axis.
+    """
     n = first_NF.shape[-1]
     sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]
     return torch.stack(sums, -1)

@@ -1,5 +1,5 @@
-"""A workload's verdicts as a table: the first row whose condition holds gives the label. Axes: L training, P probe
-(measured step)."""
+"""Labels trainings by a table of conditions: the first row whose condition holds gives the outcome. Axes: L training, P
+probe (measured step)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,13 +18,14 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) each loss is below `solved`, under which a task counts as solved."""
+    """Returns at which probes (measured steps) each training's loss is below the level `solved`, which means that the
+    task is solved."""
     return evidence.metrics["eval_loss"] < evidence.levels["solved"][:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A row of a verdict table: gives an outcome where a condition holds.
+    """A row of a table of verdicts. It gives an outcome where a condition holds.
 
     Attributes:
         when: The condition: a function, or a text such as `accuracy >= 0.99`.
@@ -49,8 +50,8 @@ class Rule:
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
-        """Returns the row `diverged`: the loss is not finite, or far above a reference level, by default `zero`, the
-        loss of the output 0."""
+        """Returns the row that gives `diverged`: the loss is not finite, or far above a reference level, by default
+        `zero` (the loss of the output 0)."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
@@ -60,13 +61,14 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the row `solved`: the loss is below the loss level `solved`, which `says` describes in words."""
+        """Returns the row that gives `solved`: the loss is below the reference level `solved`, which `says` describes
+        in words."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod
     def moving(cls) -> Self:
-        """Returns the row that gives the outcome `plateau` with the detail `moving`: no earlier row holds, and the loss
-        still falls."""
+        """Returns the row that gives `plateau` with the detail `moving`: the loss still falls, and no earlier row
+        holds."""
         return cls(
             outcome="plateau",
             details=("moving",),
@@ -76,8 +78,8 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Returns, for each label that the row gives, a mask (n_trainings, n_probes) that is true where the row's
-        condition holds."""
+        """Returns, for each label that this row gives, where the row's condition holds: a mask (n_trainings,
+        n_probes)."""
         holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}
@@ -87,8 +89,8 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a verdict table: gives an outcome where the loss is at a reference level (the loss of a simple
-    predictor).
+    """A row of a table of verdicts. It gives an outcome where the loss is at a reference level, which is the loss of a
+    simple predictor.
 
     The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
     names them too: see `standing`.
@@ -114,7 +116,8 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of conditions and loss levels that labels trainings. `Workload.verdicts` returns it.
+    """An ordered table of conditions and reference levels (losses of simple predictors) that labels trainings.
+    `Workload.verdicts` returns it.
 
     Where no row holds, the label is `plateau`.
 
@@ -139,7 +142,7 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe (measured step) by the first row of the table that holds."""
+        """Labels each training at each probe (measured step) by the first row whose condition holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:
@@ -169,7 +172,7 @@ class VerdictTable:
 
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Raises if a table of verdicts shows that some outcome of the workload can never occur.
+    """Raises if, by a table of verdicts, some outcome that the workload declares can never occur.
 
     Raises:
         LabelError: If no row of the table gives an outcome that the workload declares, or if a condition given as text

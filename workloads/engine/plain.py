@@ -197,8 +197,8 @@ def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], 
     """Trains several trainings for a few steps, together in one program and each alone, and returns the largest
     difference between the two results.
 
-    Differences are relative to the largest number of a tensor. The result is 0 if the bits of a training do not depend on its
-    place in the pack.
+    Differences are relative to the largest number of a tensor. The result is 0 if the bits of a training do not depend
+    on its place in the pack.
     """
     together = _trained(workload, trainings, device)
     alone = [_trained(workload, [training], device) for training in trainings]

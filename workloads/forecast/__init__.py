@@ -1,1 +1,2 @@
-"""Forecasts after how many steps a training leaves the loss level of its start: see docs/forecast.md."""
+"""Forecasts how many steps a training needs to leave its initial plateau, the loss at which it starts. See
+docs/forecast.md."""

@@ -1,4 +1,5 @@
-"""Forecasts when trainings leave the loss level of their start, from trial trainings and from the first gradient.
+"""Forecasts when trainings leave their initial plateau, the loss at which they start, from short trial trainings and
+from the first gradient.
 
 The trial trainings (pilots) have large values of init_sigma. The order, which is the power of init_sigma to which the
 first gradient is proportional, gives a law by which their times are extrapolated to small values.
@@ -37,7 +38,7 @@ def escape_times(
     most_steps: int,
     seconds: float = math.inf,
 ) -> NDArray[np.float64]:
-    """Returns the step at which each training leaves the loss plateau of its start, (n_sigmas, n_seeds).
+    """Returns the step at which each training leaves its initial plateau, (n_sigmas, n_seeds).
 
     The step is infinite for a training that does not leave within `most_steps`, and NaN for one that had not left when
     `seconds` were over. A training has left at the first probe (measurement) whose `eval_loss` is more than 1% below
@@ -62,7 +63,8 @@ def escape_times(
 
 
 def depends_on_its_end(parameters: TrainingParameters) -> bool:
-    """Returns whether `n_steps` also changes the first steps, as it does with a learning-rate schedule."""
+    """Returns whether a training with another `n_steps` also takes other first steps, for example because of its
+    learning-rate schedule."""
     if parameters.learning_rate_schedule != "constant":
         return True
     try:
@@ -73,7 +75,7 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps, and returns measurements at steps each at most 2% above the one before."""
+    """Trains for `horizon` steps. Returns measurements at steps that are each at most 2% above the one before."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -84,8 +86,8 @@ def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns for each training the first measured step at which its loss is below the level of its start; infinite if
-    there is none."""
+    """Returns for each training the first measured step at which its loss is well below its initial plateau; infinite
+    if there is none."""
     loss = evidence.metrics["eval_loss"]
     start = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
     below = np.nan_to_num(loss, nan=np.inf) < (start - AT_LEVEL * np.abs(start))[:, None]
@@ -108,7 +110,7 @@ _BUDGETS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Escape:
-    """The forecast of when trainings with one value of init_sigma leave the loss plateau of their start.
+    """The forecast, for one value of init_sigma, of when trainings leave their initial plateau.
 
     Attributes:
         init_sigma: The value; `None` for the framework's default initialization.
@@ -124,24 +126,25 @@ class Escape:
 
     @property
     def n_left_out(self) -> int:
-        """The number of trainings that were left out because their trial trainings took too long."""
+        """The number of trainings without a forecast, because their trial trainings took too long."""
         return int(np.isnan(self.times).sum())
 
     @property
     def share(self) -> float:
-        """The fraction of trainings that leave their start within `n_steps`. Trainings left out count as staying."""
+        """The fraction of trainings that leave their initial plateau within `n_steps`. Trainings without a forecast
+        count as staying."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """Returns the step by which the fraction `share` of trainings has left the start; `None` if no trial training
-        lasted that long."""
+        """Returns the step by which the fraction `share` of trainings has left the initial plateau; `None` if no trial
+        training lasted that long."""
         steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return steps if math.isfinite(steps) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """The forecast of when trainings that differ in init_sigma and seed leave the loss plateau of their start.
+    """The forecast, for several values of init_sigma and several seeds, of when trainings leave their initial plateau.
 
     Attributes:
         orders: For each parameter of the module the order (power of init_sigma to which its gradient is proportional)
@@ -159,7 +162,7 @@ class EscapeForecast:
 def forecast_escapes(
     workload: Workload[Any], parameters: TrainingParameters, sigmas: Sequence[float | None], seeds: Sequence[int]
 ) -> EscapeForecast:
-    """Forecasts when trainings leave the loss plateau of their start, from the first gradient and trial trainings."""
+    """Forecasts when trainings leave their initial plateau, from the first gradient and from trial trainings."""
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
     measured_orders: tuple[Order, ...] = ()
     pilots: tuple[float, float] | None = None
@@ -199,7 +202,8 @@ def forecast_escapes(
 def extrapolated(
     order: int, pilots: tuple[float, float], times: NDArray[np.float64], sigma: float
 ) -> NDArray[np.float64]:
-    """Extrapolates the times at which trial trainings (pilots) leave their start to a smaller value of init_sigma.
+    """Extrapolates the times at which trainings leave their initial plateau, measured in trial trainings (pilots), to a
+    smaller value of init_sigma.
 
     The order is the power of init_sigma (sigma) to which the first gradient is proportional. Order 0: the time T does
     not depend on sigma. Order 1, a loss that depends on a product of two weights: T = T_1 + ln(1/sigma) / rate, with
@@ -224,7 +228,8 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns by init_sigma the times of all seeds, for values at which `predicted_escapes` predicts every training."""
+    """Returns by init_sigma the times at which all seeds leave the initial plateau. Contains only values of init_sigma
+    at which `predicted_escapes` predicts every training."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -239,14 +244,16 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Returns values of init_sigma, each a third of the one before, each with the gradient's powers of init_sigma."""
+    """Measures, at values of init_sigma that shrink by a factor of 3, to which power of init_sigma the gradients are
+    proportional."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the law's order (the gradient's power of init_sigma) and the law in words; or `None` and the reason."""
+    """Returns the order of the law (the power of init_sigma to which the gradient is proportional) and the law in
+    words. If there is no law, returns `None` and the reason."""
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"
@@ -266,8 +273,10 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """Returns the two values of init_sigma for trial trainings: the largest at which the gradient's order (power of
-    init_sigma) is that of the law, and a third of it. `None` if the order is that of the law at no value of `ladder`.
+    """Returns the two values of init_sigma for trial trainings. `None` if none of the values in `ladder` is suitable.
+
+    The larger one is the largest at which the gradient's order (power of init_sigma) is that of the law; the other one
+    is a third of it.
     """
     for sigma, parameter_orders in ladder:
         measured = start_order(parameter_orders)
@@ -288,8 +297,8 @@ def _times(
     pilots: tuple[float, float] | None,
     order: int | None,
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns by init_sigma the steps after which trainings leave their start: measured by trial trainings, or
-    extrapolated below the smaller init_sigma of these."""
+    """Returns by init_sigma the steps at which trainings leave their initial plateau: measured by trial trainings, or
+    extrapolated to smaller values of init_sigma."""
     trained: list[float | None] = [sigma for sigma in sigmas if not _is_below(sigma, pilots)]
     if pilots is None or order is None or len(trained) == len(sigmas):
         pilots = None

@@ -1,4 +1,5 @@
-"""The orders of the first gradient: the powers of init_sigma (sigma) to which it is proportional, by parameter.
+"""Measures the order of the first gradient of each parameter: the power of init_sigma (sigma) to which the gradient is
+proportional.
 
 A parameter here is a tensor of the module. Axes: S seed.
 """
@@ -28,8 +29,8 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if a training's starts at two values of init_sigma are not one draw at two scales. The message says
-    why."""
+    """Raised if changing init_sigma does more to the initial weights of a training than multiply some of them by a
+    factor."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -37,7 +38,7 @@ def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
 
 
 class Start:
-    """The weights from which trainings start, and the loss of their first step as a function of the weights.
+    """The initial weights of trainings, and the loss of their first step as a function of the weights.
 
     Args:
         buffers: The buffers of the trainings by name, with trainings as first axis, if they are known; tensors that are
@@ -65,8 +66,8 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """Returns a copy of this start with the same first loss but other weights (by name, trainings as first
-        axis)."""
+        """Returns a copy of this start that has other weights (by name, trainings as first axis) but computes the first
+        loss on the same batch."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved
@@ -76,12 +77,13 @@ class Start:
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """Returns all weights at the start, one row per training, with those listed in `names` multiplied by
+        """Returns the initial weights, one row per training, after those listed in `names` are multiplied by
         `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns each training's loss and gradient of the first step, at the weights in its row of `rows`."""
+        """Returns each training's loss and gradient at the first step, for weights given as one row of `rows` per
+        training."""
         leaf = rows.detach().requires_grad_()
         return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
 
@@ -90,7 +92,7 @@ class Start:
 
 
 def scale_with_sigma(large: State, small: State) -> list[str]:
-    """Returns the names of the weights whose start is proportional to init_sigma.
+    """Returns the names of the weights whose initial values are proportional to init_sigma.
 
     The other weights start the same at each value of init_sigma.
 
@@ -116,7 +118,8 @@ def scale_with_sigma(large: State, small: State) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """The order of one parameter's first gradient: the power of init_sigma to which the gradient is proportional.
+    """The order of one parameter's first gradient, which is the power of init_sigma to which the gradient is
+    proportional.
 
     Attributes:
         order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3 for the gradient g; `None` if all
@@ -133,7 +136,8 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """Measures, in float64, the order of each parameter's first gradient: its power of init_sigma (sigma).
+    """Measures in float64, for each parameter, the order of its first gradient: the power of init_sigma (sigma) to
+    which it is proportional.
 
     The gradients at sigma and at sigma / 3 are compared.
 
@@ -150,13 +154,14 @@ def orders(
 
 
 def start_order(parameter_orders: Sequence[Order]) -> float | None:
-    """Returns the lowest order (power of init_sigma in the gradient), which decides when a training leaves its start;
-    `None` if all gradients are 0."""
+    """Returns the lowest order (power of init_sigma) of all gradients; `None` if all gradients are 0. The lowest order
+    decides when a training leaves its initial plateau."""
     return min((order.order for order in parameter_orders if order.order is not None), default=None)
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the init_sigma at which a LayerNorm changes the gradients' powers of init_sigma: sqrt(layer_norm_eps).
+    """Returns the init_sigma above which a LayerNorm normalizes its input and so changes the orders (powers of
+    init_sigma) of gradients: sqrt(layer_norm_eps).
 
     A LayerNorm passes on an input that is smaller than this nearly in proportion, but normalizes a larger one. `None`
     for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.

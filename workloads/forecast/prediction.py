@@ -1,4 +1,5 @@
-"""Predicts, without training, the step at which each training leaves its start, from the loss near the start.
+"""Predicts, without training, the step at which each training leaves its initial plateau, from the loss near the
+initial weights.
 
 Axes: L training, n weight, m node of a quadrature rule.
 """
@@ -29,7 +30,7 @@ Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
-    """Returns for each training the time at which gradient flow from its row of weights takes the loss below its level.
+    """Returns for each training how long gradient flow from given weights takes until the loss is below a given level.
 
     The time is infinite if 100 strides (time steps) do not suffice. A stride is a step of Runge and Kutta's
     fourth-order method, over which the gradient changes by about half. So the gradient grows tenfold in about five
@@ -69,13 +70,13 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """Returns for each training the relative change of the gradient per unit of time, along gradient flow."""
+    """Returns for each training how fast its gradient changes along gradient flow, relative to the gradient's size."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training the fraction, in 0..1, of an integration step after which the loss has fallen by `at`.
+    """Returns for each training the fraction, in 0..1, of an integration step after which its loss has fallen by `at`.
 
     `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
     taken to grow exponentially, or linearly where it was not positive before.
@@ -92,13 +93,13 @@ _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns for each training a Gauss quadrature (nodes, weights) for the spectrum of its Hessian H along a
-    direction.
+    """Returns for each training approximate eigenvalues of its Hessian, and the weight that each has in a given
+    direction: a Gauss quadrature (nodes, weights).
 
-    `product` multiplies vectors, one row per training, by H; `delta` has the directions. The nodes approximate
-    eigenvalues of H. The weights are the squared components of the direction, and sum to 1. Lanczos' method makes a
-    rule of m nodes from m products. The rule is exact once m is the number of different eigenvalues of H in whose
-    eigenspaces the direction has a component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
+    `product` multiplies vectors, one row per training, by the Hessian H; `delta` has the directions. The nodes
+    approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1. Lanczos' method
+    makes a rule of m nodes from m products. The rule is exact once m is the number of different eigenvalues of H in
+    whose eigenspaces the direction has a component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
     """
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
     matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
@@ -123,7 +124,8 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 def steps_until(
     fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Returns for each training the first step at which a quadratic loss is at most -fall; infinite if there is none.
+    """Returns for each training the step of gradient descent at which a quadratic loss has fallen by `fall`; infinite
+    if it never does.
 
     With the learning rate eta and the weight decay c, t steps of gradient descent from the point delta change the loss
     to 1/2 delta^t H (1 - eta (H + c))^2t delta, where H is the Hessian. This is a sum over the eigenvalues of H: sum_m
@@ -165,7 +167,8 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """Predicts, without training, the step at which each training leaves its start, as `escape_times` defines it.
+    """Predicts, without training, the step at which each training leaves its initial plateau, as `escape_times` defines
+    it.
 
     The step is NaN if no law applies, and infinite if the law says that the training never leaves.
 
@@ -208,7 +211,8 @@ def _descends_plainly(parameters: TrainingParameters) -> bool:
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
-    """Returns the names of the weights whose start is proportional to init_sigma, and the number of all weights."""
+    """Returns the names of the weights whose initial values are proportional to init_sigma, and the number of all
+    weights."""
     sigma = training.parameters.init_sigma
     large, small = (Start(workload, [in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, RATIO))
     small.gradients()
@@ -216,13 +220,16 @@ def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[
 
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
-    """Returns for each training the power of init_sigma to which its gradient is proportional, from gradients at
-    init_sigma and at a third of it."""
+    """Returns for each training the order of its gradient, which is the power of init_sigma to which the gradient is
+    proportional.
+
+    Compares the gradients at init_sigma and at a third of it.
+    """
     return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(RATIO))
 
 
 class _NearStart:
-    """The losses and gradients of trainings near the point from which they would start if init_sigma were 0."""
+    """Losses and gradients of trainings near the limit of their initial weights for init_sigma = 0."""
 
     def __init__(
         self,
@@ -249,7 +256,7 @@ class _NearStart:
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
-        """Returns the predicted step at which each training leaves its start; NaN where no law applies."""
+        """Returns the predicted step at which each training leaves its initial plateau; NaN where no law applies."""
         steps = np.full(len(self._orders), np.nan)
         if not self._start.is_exact:
             return steps
@@ -263,7 +270,10 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects some trainings, so that gradient flow, which is costly, is followed only for those that need it."""
+        """Selects some of the trainings.
+
+        Following gradient flow is costly, so this is done only for trainings that need it.
+        """
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)

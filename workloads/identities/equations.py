@@ -1,4 +1,5 @@
-"""Equations that the gradients of a module satisfy: flat directions of the loss, redundant biases, closed formulas.
+"""Equations that the gradients of a module satisfy exactly, because of flat directions of the loss, redundant biases or
+closed formulas.
 
 Along a flat direction the loss is exactly constant at all weights, so a linear function of the gradients is 0. Steps of
 gradient descent conserve the same function of the weights; steps that divide gradients by their own size, such as those
@@ -32,13 +33,14 @@ from attnsweep.workloads.identities.identity import (
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for the gradients. So gradient descent does not change its value for the weights."""
+    """A linear function that is 0 for the gradients of a module. Gradient descent therefore does not change its value
+    for the weights."""
 
     name: str
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the linear function of weights or of gradients."""
+        """Computes the linear function for weights or for gradients."""
 
     @property
     @abstractmethod
@@ -84,7 +86,9 @@ class NoGradient(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyBias(Flat):
-    """The gradient of a key bias is 0: the bias adds the same number to all logits of a query, which softmax ignores.
+    """The gradient of a key bias is 0.
+
+    The bias adds the same number to all logits of a query, and softmax ignores it.
 
     Attributes:
         query: The query bias, if there is one: it helps to name the cause if the gradient is not 0.
@@ -122,7 +126,7 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums(Flat):
-    """The rows of a gradient sum to 0, because adding a constant to a row of the parameter does not change the loss.
+    """Each row of a gradient sums to 0, because adding a constant to a row of the parameter does not change the loss.
 
     Attributes:
         part: A matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.
@@ -149,7 +153,8 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """If a model adds a row of one table to a row of another, the gradients of both tables have equal sums over rows.
+    """The gradients of two tables have equal sums over rows, if the model adds a row of the one table to a row of the
+    other.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
     """
@@ -171,7 +176,8 @@ class EqualSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """The equations of attention weights: those of a query sum to 1, with a causal mask those of later keys are 0."""
+    """Two equations about attention weights: those of each query sum to 1, and with a causal mask those of later keys
+    are 0."""
 
     name: str
     weights: Computed
@@ -199,7 +205,7 @@ class AttentionRows(Identity):
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm(Identity):
-    """The gradients of some or all parameters equal a closed formula.
+    """The gradients of some or all parameters are given by a closed formula.
 
     Attributes:
         source: The paper and equations of the formula.
@@ -224,7 +230,9 @@ class ClosedForm(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer x w + b whose input x contains a bias that b could replace: that bias is redundant.
+    """A layer that reads a redundant bias: its input contains that bias, and its own bias could replace it.
+
+    The layer computes x w + b from its input x.
 
     Attributes:
         bias: The layer's own bias b.
@@ -235,15 +243,16 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's contribution to the gradient of the redundant bias: its weight times the gradient of
-        its own bias."""
+        """Computes this layer's share of the redundant bias's gradient: the layer's weight times the gradient of its
+        own bias."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedundantBias(Identity):
-    """A bias that the biases of the next layers could replace. So its gradient is a sum over these layers (`undoes`).
+    """A bias that the biases of the layers behind it could replace. Its gradient is therefore a sum over these layers
+    (`Reader.undoes`).
 
     Attributes:
         bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads

@@ -1,4 +1,5 @@
-"""Gauge groups: changes of two matrices, left and right, that leave their product, and with it the loss, unchanged.
+"""Gauge groups: joint changes of two weight matrices, called left and right, that leave their product, and with it the
+loss, unchanged.
 
 If the loss depends on left and right only through left right^t, then left S and right S^-t give the same loss for every
 invertible S (r x r; r: the number of their columns). So at any weights, left^t d(left) = (right^t d(right))^t, where d
@@ -40,8 +41,8 @@ _REASONS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Conserved):
-    """A gauge group: changes of two matrices, left and right, that leave the loss unchanged. Functions here make the
-    usual ones.
+    """A gauge group: joint changes of two weight matrices, left and right, that leave the loss unchanged. The functions
+    of this module make the usual ones.
 
     Attributes:
         left, right: The parts that make the matrices left and right, one below the other, all with r columns. A bias is
@@ -67,7 +68,8 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the conserved quantity left^t left - right^t right of one training, or its diagonal if `diagonal`.
+        """Computes the quantity that gradient flow conserves: left^t left - right^t right of one training, or only its
+        diagonal if `diagonal`.
 
         For weights this is the charge that gradient flow conserves. For gradients, times the learning rate squared, it
         is the change of the charge in one step of plain gradient descent.
@@ -95,7 +97,7 @@ class Group(Conserved):
 
 
 def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> Group:
-    """Makes the gauge group of the query and key weights of one head: logits depend on their product only.
+    """Makes the gauge group of one head's query and key weights. Logits depend only on their product.
 
     Args:
         query, key: The weight (inputs, r) and, if there is one, the bias (r,).
@@ -104,7 +106,7 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
 
 
 def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
-    """Makes the gauge group of one head's value weights and the rows of the output projection that read the values.
+    """Makes the gauge group of one head's value weights and output weights. Its output depends only on their product.
 
     Args:
         value: The values' weight (inputs, r) and, if there is one, their bias (r,).
@@ -114,7 +116,8 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """Makes the gauge group of ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output.
+    """Makes the gauge group of the ReLU neurons between two layers. Multiplying a neuron's input weights by c > 0 and
+    dividing its output weights by c changes nothing.
 
     This does not hold for GELU.
 
@@ -126,7 +129,7 @@ def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
 
 
 def low_rank(name: str, down: Part, up: Part) -> Group:
-    """Makes the gauge group of the two factors of a low-rank update: the loss depends on the product `down up` only.
+    """Makes the gauge group of the two factors of a low-rank update. The loss depends only on their product `down up`.
 
     Args:
         down: The first factor (inputs, r).
@@ -136,7 +139,8 @@ def low_rank(name: str, down: Part, up: Part) -> Group:
 
 
 def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part]) -> Group:
-    """Makes the gauge group of a norm's gain and bias and of the weights that read the norm's output, for each feature.
+    """Makes the gauge group of a norm's gain and bias, and of the weights that read the norm's output. Each feature can
+    be rescaled on its own.
 
     Args:
         gain_and_bias: Gain (r,) and bias (r,).
@@ -147,7 +151,8 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Makes the gauge group of a common scale: multiplying `left` and dividing `right` by it changes no loss.
+    """Makes the gauge group of one common scale: multiplying `left` by a number and dividing `right` by it does not
+    change the loss.
 
     Args:
         left: Parts of any shape.
@@ -183,7 +188,7 @@ def attention_layer(
 def norm_before(
     name: str, gain_and_bias: Layer, layers: Sequence[Layer], keys: Sequence[Part] = ()
 ) -> Iterator[Identity]:
-    """Yields the identities (equations for gradients) of a norm whose output only the given layers read.
+    """Yields the identities (equations for gradients) of a norm whose output is read only by the given layers.
 
     Args:
         gain_and_bias: The norm's parameters: gain and bias, one number per feature.
@@ -195,7 +200,8 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns the parts of the query layer that multiply the keys, if the output of a norm itself serves as keys.
+    """Returns the parts of the query layer that multiply the keys, for attention whose keys are the output of a norm
+    itself.
 
     The rows of these parts are the channels of the keys.
     """

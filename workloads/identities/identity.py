@@ -1,5 +1,5 @@
-"""The base classes of identities (equations for gradients), the point at which they are verified, and parts of
-parameters."""
+"""The base classes of identities (equations for gradients), and what they are verified on: a point (weights and
+gradients) and parts of parameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -34,12 +34,12 @@ class Part:
     steps: tuple[Any, ...] = ()
 
     def __getitem__(self, index: Any) -> "Part":
-        """Selects a part of this part by an index, like indexing a tensor."""
+        """Selects a piece of this part by an index, like indexing a tensor."""
         return replace(self, steps=(*self.steps, index))
 
     @property
     def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
-        """The transposed part."""
+        """This part transposed."""
         return replace(self, steps=(*self.steps, _TRANSPOSE))
 
     @property
@@ -100,14 +100,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """How far an identity (equation for gradients) is violated at a point."""
+    """By how much an identity (equation for gradients) is violated at given weights."""
 
     parameter: str
     error: float
 
 
 class Identity(ABC):
-    """An equation about gradients that holds exactly, at any weights and on any data, if the module is correct.
+    """An equation about gradients that holds exactly, at any weights and on any data, if the module is implemented
+    correctly.
 
     Attributes:
         name: What the identity is about, such as `keys of block 0, head 1`.
@@ -117,20 +118,21 @@ class Identity(ABC):
 
     @abstractmethod
     def errors(self, at: Point) -> list[Error]:
-        """Computes the errors of the equation at given weights: a single one, or one per parameter."""
+        """Computes by how much the equation is violated at given weights: one error, or one per parameter."""
 
     @abstractmethod
     def reason(self, at: Point) -> str:
-        """Explains in one line what is wrong with the module if the equation is violated at this point."""
+        """Explains in one line what is wrong with the module if the equation is violated at the given weights."""
 
 
 class Conserved(Identity):
-    """An equation for gradients from which it follows that gradient flow conserves a quantity, on any data."""
+    """An equation for gradients that implies that gradient flow conserves a quantity, on any data."""
 
     @property
     @abstractmethod
     def quantity(self) -> str:
-        """The name of the conserved quantity, such as `charge_qk`. The names of its metrics contain it."""
+        """The name of the conserved quantity, such as `charge_qk`. The names of the metrics about it contain this
+        name."""
 
     @abstractmethod
     def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
@@ -139,8 +141,8 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes, from gradients, the change of the conserved quantity in a step of gradient descent, divided by the
-        learning rate squared."""
+        """Computes from gradients by how much one step of gradient descent changes the conserved quantity, divided by
+        the learning rate squared."""
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]

@@ -1,1 +1,2 @@
-"""The roles of attention heads: scores of what a head attends to, and labels. Formulas and sources: docs/roles.md."""
+"""Finds the roles of attention heads: scores what a head attends to, and labels it. Formulas and sources:
+docs/roles.md."""

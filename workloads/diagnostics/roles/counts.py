@@ -1,5 +1,4 @@
-"""Counts of where heads attend, on a batch of sentences. The counts of two batches can be added: the sum is that of
-both batches together.
+"""Counts what attention heads attend to, on one batch of sentences. The counts of several batches can be added.
 
 Axes: ... any number of axes such as trainings, layers and heads; B sentence, Q query, K key, O offset, R relation, P
 pattern or permutation, A arc, V token of the vocabulary.
@@ -20,7 +19,8 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each head's attention on three token patterns, that of uniform attention, and the head's total attention.
+    """Returns each head's attention on three token patterns (previous token, duplicate token, induction), the same for
+    uniform attention, and the head's total attention.
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
@@ -44,7 +44,9 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which pairs of query and key belong to each pattern, and the sum of uniform attention on each pattern.
+    """Returns which pairs of query and key belong to each token pattern, and how much uniform attention falls on each
+    pattern.
+
     The first result has a further last column for the total attention, which is true at each query that counts.
     """
     allowed_BQK = sentences.allowed()
@@ -71,7 +73,8 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts how often the strongest key is a rare token, the same with permuted frequency ranks, and the queries.
+    """Counts the queries whose strongest key is one of their sentence's two rarest tokens. Also counts the same with
+    permuted frequency ranks, and all queries.
 
     What is counted are queries whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019,
     section 5.3). Permuting the vocabulary's frequency ranks shows what chance explains: a head that prefers certain
@@ -95,7 +98,8 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are the two rarest of their sentence, and which sentences count.
+    """Returns which keys are the two rarest tokens of their sentence, and which sentences count for the rare-token
+    score.
 
     The first result has one array for the true frequency ranks, followed by one for each permutation of the ranks. A
     sentence counts if its rarest token is rare.
@@ -121,7 +125,7 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleCounts:
-    """The counts from which head roles are scored, summed over queries; `None` where a score was not measured.
+    """Counts, summed over queries, from which the roles of heads are scored; `None` where a score was not measured.
 
     Attributes:
         relations: The names of the dependency relations.
@@ -158,7 +162,7 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """Adds the counts of two batches. The sentences of the two may differ in length."""
+        """Adds the counts of two batches. Their sentences may differ in length."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
         past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))
@@ -170,7 +174,8 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns a field; an axis of offsets, if there is one, is padded with zeros to `first` up to `past` - 1."""
+        """Returns one of the counts. If it has an axis of offsets, zeros are added so that offsets run from `first` to
+        `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -178,7 +183,7 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """The attention on the pairs of query and key that count, and the strongest key of each query.
+    """Each head's attention on those pairs of query and key that count, and each query's strongest key.
 
     Attributes:
         counted: The attention (..., n_sentences, n_queries, n_keys), 0 at pairs of query and key that do not count.
@@ -192,7 +197,7 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Restricts attention to the pairs of query and key that count, and finds each query's strongest key."""
+        """Sets attention to 0 at pairs of query and key that do not count, and finds each query's strongest key."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
@@ -200,7 +205,7 @@ class Looks(NamedTuple):
 
 
 def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
-    """Counts which keys heads attend to, on one batch of sentences. `role_scores` turns the counts into scores.
+    """Counts what heads attend to on one batch of sentences. `role_scores` computes scores from the counts.
 
     Args:
         attention: Weights after softmax, (..., n_sentences, n_queries, n_keys), captured in eval mode.

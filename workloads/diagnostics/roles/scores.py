@@ -1,4 +1,5 @@
-"""Computes role scores of heads from counts, and role labels from scores. A score that was not measured is NaN.
+"""Computes the role scores of heads from counts, and their role labels from scores. A score that was not measured is
+NaN.
 
 Labels depend on the stored scores only, so they can be recomputed with other thresholds.
 Axes: L training, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
@@ -32,8 +33,8 @@ DIRECTIONS = ("to_governor", "to_dependent")
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns the names of all role scores for the given dependency relations, in the order in which `role_scores`
-    gives them."""
+    """Returns the names of all role scores, in the order of `role_scores`, if sentences have the given dependency
+    relations."""
     return (
         "positional_offset",
         "positional_share",
@@ -55,7 +56,7 @@ def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
-    """Returns the role scores of all heads by name, in a fixed order.
+    """Computes by name, in a fixed order, the role scores of all heads from counts.
 
     - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query at which the strongest key
       is most often; among the queries that have a key at this offset, the share whose strongest key it is, and the mean
@@ -131,9 +132,8 @@ The threshold is our choice; Voita et al. 2019, section 5.3, describe such heads
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Returns for each role which heads meet its threshold. A head may hold several roles, or none. A role that was not
-    measured is not held.
-    """
+    """Returns for each role which heads' scores meet the role's threshold. A head may meet several, or none. A score
+    that was not measured meets no threshold."""
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
@@ -143,7 +143,7 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Returns the label of each head: `positional`, `syntactic`, `rare_token` or `none`.
+    """Labels each head with one role: `positional`, `syntactic`, `rare_token` or `none`.
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
     `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both
@@ -171,7 +171,8 @@ _ROLES = ("previous_token", "induction")
 def score_patterns(
     module: nn.Module, attention: Callable[[nn.Module, Tensor], Tensor], lanes: Lanes[P], state: State, batch: Batch
 ) -> HeadScores:
-    """Scores causal attention heads on token patterns and labels their roles. A workload may use it as `score_heads`.
+    """Scores causal attention heads on token patterns, and labels their roles. A workload may use this function as its
+    `score_heads`.
 
     A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, summed over
     the queries that count. The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that
@@ -204,13 +205,16 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Returns the role of each head: `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
-    If both are, which can happen when a segment has only one token, the role is `previous_token`."""
+    """Labels each head `previous_token` or `induction` if its score of that name is above `ROLE_SHARE`, else `none`.
+
+    If both scores are, which can happen when a segment has only one token, the label is `previous_token`.
+    """
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Returns the fraction of each head's attention on each token pattern, and the same for uniform attention."""
+    """Returns for each token pattern the fraction of each head's attention that falls on it, and the same fraction for
+    uniform attention."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
     masses = []

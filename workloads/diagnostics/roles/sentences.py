@@ -1,6 +1,5 @@
-"""The sentences on which attention was captured, with all that role scores need. Axes: B sentence, Q query, K key, A
-arc, R relation.
-"""
+"""Batches of sentences on which the attention of heads is scored, with the annotations that scores need. Axes: B
+sentence, Q query, K key, A arc, R relation."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -16,8 +15,8 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """The correct ("gold") dependency arcs, from a word to its governor, of sentences whose queries and keys are the
-    same tokens.
+    """The correct ("gold") dependency arcs of sentences, each from a word to its governor. The sentences' queries and
+    keys are the same tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
@@ -33,15 +32,16 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the positions of query and key of each arc, (2, n_arcs) each. In the first row the query is the
-        dependent and the key its governor, in the second row vice versa.
+        """Returns the positions of the query and of the key of each arc, as two arrays (2, n_arcs).
+
+        In the first row the query is the dependent and the key its governor, in the second row vice versa.
         """
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sentences:
-    """A batch of held-out sentences with the annotations that the scores of heads need.
+    """A batch of held-out sentences, with the annotations that the role scores of attention heads need.
 
     Attributes:
         queries: The queries that count, bool (n_sentences, n_queries): all but PAD.
@@ -82,13 +82,14 @@ class Sentences:
             raise _missing("offsets", "arcs")
 
     def allowed(self) -> Tensor:
-        """Returns which pairs of query and key count (neither padding nor hidden by a mask), bool, (n_sentences,
-        n_queries, n_keys)."""
+        """Returns which pairs of query and key count, (n_sentences, n_queries, n_keys) bool: neither is padding, and no
+        mask hides the key."""
         pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """Selects a slice of the sentences, so that a batch can be counted in parts that fit into memory."""
+        """Selects a slice of the sentences. Sentences are counted slice by slice, because all at once may not fit into
+        memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
@@ -114,7 +115,8 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Makes a function store its result for each `Sentences` object, as all measurements use the same sentences."""
+    """Makes a function store its result for each `Sentences` object, because all measurements of a training use the
+    same sentences."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)
@@ -127,7 +129,8 @@ def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
-    """Returns, for each direction and relation, the most frequent offset (key - query) of its arcs, (2, n_relations).
+    """Returns for each direction and dependency relation the most frequent offset (key - query) of the relation's arcs,
+    (2, n_relations).
 
     If several offsets are equally frequent, the one nearest to 0 is returned.
     """
