@@ -1,4 +1,5 @@
-"""When roles of attention heads emerge in trainings: read from the ledger's `heads`, and as curves by step.
+"""When roles of attention heads (such as `positional`) emerge in trainings: read from the ledger's table `heads`, and
+summarized as curves by step.
 
 A role emerges at the first probe at which some head of the layer has the role, if some head (not always the same one)
 still has it at the next `FURTHER_PROBES` probes. Probes after these change nothing. So whether a role has emerged by a
@@ -74,9 +75,9 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """The history of one role in one layer: when it emerged in each of R trainings, and how many heads have it at the
-    last probe. The two may disagree: a role that has emerged may be lost by the last probe, and a role that heads first
-    have at the last probe is not confirmed.
+    """The history of one role of attention heads in one layer, for R trainings: when it emerged in each, and how many
+    heads have it at the last probe. The two may disagree: a role that has emerged may be lost by the last probe, and a
+    role that heads first have at the last probe is not confirmed.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -101,24 +102,24 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """A mask of the trainings with enough probes to confirm that a role emerged at the first probe."""
+        """Says for each training whether it has enough probes to confirm that a role emerged at the first one."""
         return self.step >= 0
 
     @property
     def onsets(self) -> OnsetTimes:
-        """The steps at which the role emerged, for the trainings where `is_followed` is true."""
+        """The step at which the role emerged in each training that has enough probes to confirm it."""
         return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """Counts for each trial its trainings, and those in which some head has the role at the last probe."""
+        """Counts the trainings of each trial, and those in which some head has the role at the last probe."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """Reads the history of each role in each layer where it occurs, or could occur because its score is measured there.
-    With `any_layer`, the heads of all layers are taken together."""
+    """Reads when each role of attention heads emerged, for each layer where the role occurs, or could occur because its
+    score is measured there. With `any_layer`, the heads of all layers are taken together."""
     layer = str(_ANY_LAYER) if any_layer else "layer"
     cells = _cells(connection, layer)
     numbers = list(range(len(cells)))
@@ -144,7 +145,8 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """Lists the (layer, role) pairs sorted by layer; within a layer, built-in roles come before a workload's own."""
+    """Lists the pairs of a layer and a role that occur, sorted by layer; within a layer, built-in roles come before a
+    workload's own."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
@@ -162,7 +164,8 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
 
 
 def layer_title(names: Sequence[str], layer: int | None) -> str:
-    """Describes a layer in words, given the names of the layers: `encoder self`, `layer 0`, `any layer`."""
+    """Describes a layer of attention in words, given the names of the layers: `encoder self`, `layer 0`, `any
+    layer`."""
     if layer is None:
         return "any layer"
     return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
@@ -183,7 +186,7 @@ LAYER = "layer"
 
 @dataclass(frozen=True, slots=True)
 class RoleEmergence:
-    """When one role of attention heads emerges in one layer.
+    """When one role of attention heads (such as `positional`) emerges in one layer, over the trainings of a sweep.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -220,7 +223,8 @@ def role_emergence(
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    """Estimates emergence like `role_emergence`, but from histories that were already read."""
+    """Estimates when roles of attention heads emerge, like `role_emergence`, but from histories that were already
+    read."""
     emergences = []
     for history in histories:
         onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
@@ -235,9 +239,11 @@ def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEme
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
-    """Estimates when a role of attention heads emerges, for groups of trials. The arguments are those of
-    `SweepData.emergence`; `names` are the parameters whose bins are the groups; the name `layer` among them means one
-    group per layer."""
+    """Estimates when a role of attention heads emerges, for each group of trials.
+
+    The arguments are those of `SweepData.emergence`; `names` are the parameters whose bins are the groups; the name
+    `layer` among them means one group per layer.
+    """
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})

@@ -1,4 +1,5 @@
-"""The roles of heads: how often, when and under which hyperparameters they occur, as numbers, tables and Markdown."""
+"""The roles of attention heads in a sweep: how often, when and under which hyperparameters they occur, as numbers,
+tables and Markdown."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -57,8 +58,11 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """How often one role of attention heads occurs in one layer (`None` for any layer) at the end of training, in the
-    bins of each swept parameter. Trials without trainings that count are left out."""
+    """How often one role of attention heads occurs in one layer at the end of training, in the bins of each swept
+    parameter.
+
+    The layer is `None` for any layer. Trials without trainings that count are left out.
+    """
 
     layer: int | None
     role: str
@@ -66,8 +70,8 @@ class RoleRatesBy:
 
 
 class RoleRates(Answer, tuple[RoleRate, ...]):
-    """How often each role of attention heads occurs in each layer: a tuple with one entry per layer and role, which is
-    also shown as a table."""
+    """How often each role of attention heads occurs in each layer: a tuple with one `RoleRate` per layer and role,
+    which can also be shown as a table."""
 
     __slots__ = ()
 
@@ -76,14 +80,15 @@ class RoleRates(Answer, tuple[RoleRate, ...]):
         return "; ".join(words) or "no heads that could have a role"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer and role: the share of trainings with its interval, and the share of heads."""
+        """Returns one row per layer and role: the share of trainings in which some head has the role, with its
+        interval, and the share of heads that have it."""
         columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
         return table(columns, ((rate.layer, rate.role, *rate.rate.row, rate.head_share) for rate in self))
 
 
 class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
-    """How often each role of attention heads occurs, by parameter: a tuple with one entry per layer and role, which is
-    also shown as a table."""
+    """How often each role of attention heads occurs, in the bins of each parameter: a tuple with one entry per layer
+    and role, which can also be shown as a table."""
 
     __slots__ = ()
 
@@ -92,7 +97,8 @@ class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
         return f"{', '.join(dict.fromkeys(role_rates.role for role_rates in self))} by {', '.join(parameters)}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer, role, parameter and bin: the share of trainings with its interval."""
+        """Returns one row per layer, role, parameter and bin: the share of trainings in which some head has the role,
+        with its interval."""
         columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
         rows = [
             (role_rates.layer, role_rates.role, by.title, bin_.label, bin_.n_trials, *bin_.rate.row)
@@ -104,8 +110,11 @@ class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
-    """Computes the share of trainings, and of heads, with each role in each layer, for all roles that occur or could
-    occur. With `any_layer`, the heads of all layers are taken together. `connection` is from `Ledger.connect`.
+    """Computes how often each role of attention heads occurs in each layer: the share of trainings in which some head
+    has it, and the share of heads that have it.
+
+    All roles that occur or could occur are included. With `any_layer`, the heads of all layers are taken together.
+    `connection` is from `Ledger.connect`.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
     without heads, are left out. Under `Sequential` replication, where the number of a trial's trainings depends on how
@@ -117,8 +126,8 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> RoleRatesByParameter:
-    """Computes the share of trainings with each role of attention heads, in the bins of each parameter that the sweep
-    varies. The arguments are those of `role_rates`."""
+    """Computes the share of trainings in which some attention head has each role, in the bins of each parameter that
+    the sweep varies. The arguments are those of `role_rates`."""
     return _rates_by(role_histories(connection, any_layer=any_layer), connection, spec)
 
 
@@ -159,11 +168,12 @@ class RoleResults(Record):
 
     @property
     def names(self) -> list[str]:
-        """The labels of the roles, each once."""
+        """The labels of the roles that occur or could occur, each once."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """Returns a layer's name, its number if it has no name, or `any` for the layer `None`."""
+        """Returns the name of a layer, or its number if it has no name. `None` stands for all layers together, with the
+        name `any`."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
@@ -178,7 +188,7 @@ class RoleResults(Record):
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Returns rates and emergence as plain values for JSON, sorted by role."""
+        """Returns how often and when each role occurs as plain values for JSON, sorted by role."""
         return [
             {
                 **self._named(rate),
@@ -200,7 +210,7 @@ class RoleResults(Record):
         return {"role": of.role, "layer": of.layer, "layer_name": self.layer_name(of.layer)}
 
     def markdown_tables(self) -> Iterator[str]:
-        """Yields the Markdown tables of roles: one of all roles, and one for each parameter."""
+        """Yields tables in Markdown of how often the roles occur: one of all roles, and one for each parameter."""
         columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
         rows = [
             (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
@@ -231,7 +241,8 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """Formats the median step of emergence, with its share of the training: `2,000 (25% through)`; else `-`."""
+    """Formats the median step at which a role emerges, and how far through the training this is: `2,000 (25% through)`;
+    `-` without a median."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
@@ -239,9 +250,11 @@ def step_label(when: RoleEmergence) -> str:
 
 
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":
-    """Draws the share of trainings in which each role has emerged, by step, with 95% bands: one panel for each of the
-    given layers, by default all. Lines connect the probes. The axis of steps is logarithmic if the first probes are
-    close together."""
+    """Draws the share of trainings in which each role of attention heads has emerged, by step, with 95% bands: one
+    panel for each of the given layers, by default all.
+
+    Lines connect the probes. The axis of steps is logarithmic if the first probes are close together.
+    """
     from attnsweep.orchestrator.analysis import figures
 
     layers = layers or list(dict.fromkeys(emergence.layer for emergence in roles.emergence))

@@ -56,9 +56,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median of a group over the `n` trainings that count, with an interval that stays valid however often
-    it is computed while trainings arrive. `is_value` marks the median of a metric, which is neither a rate nor a
-    step."""
+    """A rate or a median that was measured in one group, over the `n` trainings that count. Its interval stays valid
+    however often it is computed while trainings arrive.
+
+    `is_value` marks the median of a metric, which is neither a rate nor a step.
+    """
 
     group: str
     value: float
@@ -77,7 +79,8 @@ class Measured(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A statement of a claim, with the rates or medians that were measured for its two sides, and the evidence."""
+    """One statement of a claim, with the rates or medians that were measured for its two sides, and the evidence for
+    and against it."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -86,7 +89,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One evaluation of a claim: the evidence when each group had `n` trainings."""
+    """One evaluation of a claim: the evidence for and against it when each group had `n` trainings."""
 
     n: int
     evidence: Evidence
@@ -94,7 +97,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict on a claim with its evidence.
+    """The verdict on a claim (supported, refuted or undecided) with its evidence.
 
     Attributes:
         decision: The decision of the first evaluation (look) that decided, else `undecided`.
@@ -154,19 +157,21 @@ def e_value(log: float) -> float:
 
 
 def said(evidence: Evidence) -> str:
-    """Formats the larger of two e-values, the one for a claim and the one against it: `evidence 31 for`."""
+    """Formats how strong the evidence is, for or against a claim, whichever is larger: `evidence 31 for` means an
+    e-value of 31 for the claim."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
 
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
-    """Reads a claim's sweep and computes the verdict from its rows."""
+    """Computes the verdict on a claim from the rows of the claim's sweep."""
     return verdict(claim, read_rows(Ledger(directory.place), claim), directory.stages)
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides a claim from rows alone, so that a resumed run reaches the same verdict as an uninterrupted run. Raises a
-    `UserError` if a row belongs to none of the claim's groups.
+    """Decides whether a claim is supported, refuted or undecided. It depends on the rows alone, so a resumed run
+    reaches the same verdict as an uninterrupted run. Raises a `UserError` if a row belongs to none of the claim's
+    groups.
 
     Args:
         trainings: The rows of the claim's sweep, as `read_rows` returns them.
@@ -193,9 +198,11 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """Combines the evidence on statements into that on a claim. The evidence for the claim is the smallest e-value for
-    one of its statements. The evidence against the claim is the mean of the e-values against its statements, which is
-    an e-value too."""
+    """Combines the evidence on the statements of a claim into the evidence on the claim.
+
+    The evidence for the claim is the smallest e-value for one of its statements. The evidence against the claim is the
+    mean of the e-values against its statements, which is an e-value too.
+    """
     contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
     return Evidence(min(statement.pro for statement in evidence), mean)
@@ -204,7 +211,7 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
 def weigh(
     statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[Quantity], float]
 ) -> Evidence:
-    """Computes the evidence for a statement and against it.
+    """Computes the evidence for one statement of a claim and against it.
 
     Args:
         sample_of: Returns the data on a side of the statement, from `sample`.
@@ -228,7 +235,7 @@ def weigh(
 
 
 def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Quantity], Sample]) -> Evidence:
-    """Computes the evidence for a statement that compares one rate or median with a number.
+    """Computes the evidence for and against a statement that compares one rate or median with a number.
 
     A median is below a number if more than half of the trainings reached the goal before it.
     """
@@ -268,7 +275,8 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Power(Record):
-    """How often and how soon a claim is supported if all its statements hold with a margin.
+    """A forecast of how often, and after how many trainings, a claim is supported if all its statements hold with a
+    margin.
 
     Attributes:
         margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
@@ -291,8 +299,8 @@ class Power(Record):
 
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """Simulates verdicts on a claim whose statements hold by a margin, for each margin at which all its rates are in
-    0..1."""
+    """Forecasts, by simulated verdicts, how soon a claim is supported if all its statements hold with a margin. It does
+    so for each margin with which all rates in the claim lie between 0 and 1."""
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS
@@ -311,7 +319,8 @@ def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """Simulates one verdict. Returns the number of trainings per group at which the claim is supported, or infinity."""
+    """Simulates one verdict on a claim whose statements hold with a margin. Returns the number of trainings per group
+    at which the claim is supported, or infinity."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
@@ -328,7 +337,7 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Draws the results of `n` simulated trainings for each side of the statement."""
+    """Draws the random results of `n` simulated trainings for each side of a statement that holds with a margin."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound
@@ -341,7 +350,7 @@ def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator
 
 
 def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each side of the statement with a rate for the simulation; at these rates the statement holds by the
+    """Yields each side of a statement with the rate that simulated trainings get, so that the statement holds by the
     margin."""
     lower, upper, bound = statement.lower, statement.upper, statement.bound
     if bound is not None:

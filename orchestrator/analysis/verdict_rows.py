@@ -1,4 +1,5 @@
-"""Reads what a verdict is computed from: each group's trainings in order, and the columns that statements need."""
+"""Reads the data from which a verdict on a claim is computed: each group's trainings in order, with the columns that
+the claim's statements need."""
 
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
@@ -70,8 +71,8 @@ def quantities(claim: Claim) -> list[Quantity]:
 
 
 def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """Returns each group's rows, sorted by replicate, up to the first training that has not ended. Raises a `UserError`
-    if a row belongs to none of the claim's groups."""
+    """Returns the rows of each group of a claim, sorted by replicate, up to the first training that has not ended.
+    Raises a `UserError` if a row belongs to none of the claim's groups."""
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
     found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
     for row in trainings.to_pylist():
@@ -85,12 +86,13 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
 
 
 def is_judged(row: Row) -> bool:
-    """Returns whether a row counts for a verdict; a failed or pruned training, for example, does not."""
+    """Returns whether a training counts for a verdict; a failed or pruned one, for example, does not."""
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 
 def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
-    """Extracts from a group's rows the data for a rate (successes and number) or for a median (steps or values)."""
+    """Extracts the data for a rate or a median from a group's rows. For a rate, it says whether each training has the
+    property; for a median, it is each training's step or value."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         values = np.array([row[_column(quantity)] for row in judged], np.float64)
@@ -106,7 +108,8 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """Returns the last step at which a group's trainings could have reached the goal; infinite for a metric's value."""
+    """Returns the last step at which a group's trainings could have reached the goal whose rate or median is computed;
+    infinite for a metric's value."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
@@ -155,13 +158,13 @@ def _last_values(connection: duckdb.DuckDBPyConnection, metric: str) -> _Places:
 
 
 def no_metric(name: str, known: Sequence[str]) -> SpecError:
-    """Builds the error for a statement that names a metric which the workload does not measure."""
+    """Makes the error for a statement of a claim that names a metric which the workload does not measure."""
     fix = did_you_mean(name, known, otherwise="name one of them")
     return SpecError("states", given=name, expected=f"a metric: {', '.join(known)}", fix=fix)
 
 
 def layer_number(workload: str, layer: str | None) -> int | None:
-    """Returns the number of a layer that a statement gives by name or number; `None` stands for any layer. Raises a
+    """Returns the number of a layer that a statement gives by name or number; `None` if it means any layer. Raises a
     `SpecError` if no layer of the workload has this name."""
     if layer is None or layer.isdecimal():
         return None if layer is None else int(layer)
@@ -174,8 +177,8 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which a role emerged in each training; for trainings in which it did not emerge, the last
-    step at which it could have been confirmed."""
+    """Returns the step at which a role of attention heads emerged in each training. For trainings in which it did not
+    emerge, it is the last step at which this could have been confirmed."""
     came: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):

@@ -32,7 +32,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtlasSweep:
-    """One sweep of the atlas.
+    """What the atlas (a page about many sweeps) shows of one sweep.
 
     Attributes:
         directory: The sweep's directory.
@@ -51,8 +51,8 @@ class AtlasSweep:
 
     @property
     def workload(self) -> str:
-        """The name of the sweep's workload. If a file of the user defines the workload, the path of the file is left
-        out."""
+        """The name of the sweep's workload (the kind of model and task that it trains). If a file of the user defines
+        the workload, the path of the file is left out."""
         return self.directory.spec.workload.rpartition("/")[2]
 
     @property
@@ -77,7 +77,7 @@ class AtlasSweep:
 
 
 def _in_words(dimension: Varied | Conditional | Scalar) -> str:
-    """Formats a range as `0.0001 to 3`, and a choice as its values."""
+    """Formats how a parameter varies: a range as `0.0001 to 3`, a choice as its values."""
     if isinstance(dimension, Conditional):
         return f"{_in_words(dimension.then)}, by {dimension.on}"
     if isinstance(dimension, Categorical):
@@ -132,7 +132,8 @@ def _read(directory: SweepDirectory) -> AtlasSweep:
 
 
 def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
-    """Writes the atlas as one HTML file, atomically.
+    """Writes the atlas (a page about many sweeps) as one HTML file, which is replaced only when the new one is
+    complete.
 
     Raises:
         UserError: If the file cannot be written.

@@ -1,4 +1,5 @@
-"""The data of the report's interactive section *Explore*: trials and trainings as compact columns for its script."""
+"""The data of the report's interactive section *Explore*: the trials and trainings as compact columns, which a script
+in the page draws."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ order by trial, replicate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """A quantity with one value for each trial: a swept parameter or the median loss.
+    """A quantity that an axis of the section *Explore* can show, with one value for each trial: a swept parameter or
+    the median loss.
 
     Attributes:
         name: The parameter's name, or `loss_median`.
@@ -66,7 +68,8 @@ class Axis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
-    """All trials, sorted by number, and all trainings, sorted by trial and replicate, as the explorer plots them.
+    """The trials, sorted by number, and the trainings, sorted by trial and replicate, that the report's section
+    *Explore* plots.
 
     Attributes:
         trials: The numbers of the trials.
@@ -120,10 +123,10 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """A short list of extreme trials in one order, such as those with the lowest median loss.
+    """A short list of the trials that are extreme in one respect, such as those with the lowest median loss.
 
     Attributes:
-        title: The order in words.
+        title: In what respect the trials are extreme, in words.
         measure: The name of the measure in `values`.
         trials: The positions of the trials among all trials.
         values: The measure of each of the trials.
@@ -137,7 +140,7 @@ class Extremes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Explorer:
-    """The data of one sweep that the explorer, the report's interactive script, draws.
+    """The data of one sweep that the explorer (an interactive script in the report) draws.
 
     Attributes:
         points: The trials and trainings in the page.
@@ -159,7 +162,7 @@ class Explorer:
 
     @property
     def lot(self) -> str:
-        """A sentence about which trials the page contains; empty if it contains all."""
+        """A sentence that says which trials the page contains if it does not contain all; else empty."""
         if len(self.points.trials) == self.n_trials:
             return ""
         return (
@@ -168,7 +171,7 @@ class Explorer:
         )
 
     def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
-        """Formats the explorer's data as JSON for a `script` element.
+        """Formats the data of the report's interactive section *Explore* as JSON for a `script` element.
 
         Args:
             place: The sweep's directory, as an argument of commands.
@@ -204,7 +207,7 @@ def _curve_json(curve: MotionCurve) -> dict[str, Any]:
 def read_explorer(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None, plane: Plane | None
 ) -> Explorer | None:
-    """Reads the explorer's data from a ledger; `None` if there is nothing to draw.
+    """Reads the data of the report's interactive section *Explore* from a ledger; `None` if there is nothing to draw.
 
     The two axes of `regions` are the ones drawn at first. The phase diagram of `plane` says where the probability is
     1/2.
@@ -235,7 +238,8 @@ def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
 
 
 def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, ...]:
-    """Lists up to five extreme trials of each kind. Trials with equal measures are ordered by number."""
+    """Lists up to five extreme trials of each kind, such as those with the lowest median loss. Trials with equal values
+    are ordered by number."""
     loss = points.axis(LOSS).values
     orders = [
         _first("lowest median loss", LOSS, loss, loss),
@@ -257,7 +261,8 @@ def _first(title: str, measure: str, by: NDArray[np.float64], values: NDArray[np
 
 
 def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | None:
-    """Reads trials and trainings from a ledger; `None` if there are none, or if the sweep varies no parameter."""
+    """Reads the trials and trainings that the section *Explore* plots; `None` if there are none, or if the sweep varies
+    no parameter."""
     known = set(parameters_of(connection))
     names = [name for name in swept_names(spec) if name in known]
     columns = "".join(f", {param_column(name)}" for name in names)
@@ -291,6 +296,6 @@ def _choices(dimension: Dimension) -> tuple[object, ...]:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """Converts a column to float64. Null, and values that are not finite, become NaN."""
+    """Converts a column of a table to float64. Null, and values that are not finite, become NaN."""
     values = np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)

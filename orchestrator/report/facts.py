@@ -1,4 +1,5 @@
-"""Facts for the report that SQL computes from the ledger: outcome shares, metrics, reference levels, costs, errors."""
+"""What the report shows as numbers, computed from the ledger in SQL: shares of outcomes, metrics, reference levels
+(losses known in advance), costs, errors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeShare:
-    """The share of all trainings that have one outcome.
+    """The share of all trainings that have one outcome, with what the report says about this outcome.
 
     Attributes:
         outcome: The outcome's label.
@@ -66,8 +67,8 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """The share of the trainings with one stuck outcome whose certificate (a test, such as `promotion`) confirms the
-    outcome."""
+    """The share of trainings with one stuck outcome that a certificate confirms. A certificate is a test of second
+    derivatives, such as `promotion`, that confirms or contradicts the outcome."""
 
     test: str
     outcome: str
@@ -76,8 +77,8 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """The range of a reference level (a loss known in advance that outcomes are judged against) over the `n` trainings
-    that have it."""
+    """The range of one reference level over the `n` trainings that have it. A reference level is a loss known in
+    advance, such as that of a simple predictor, against which outcomes are judged."""
 
     name: str
     n: int
@@ -88,7 +89,7 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a ledger.
+    """The numbers of a sweep's trials and trainings, the time that they took, and the machines that trained them.
 
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.
@@ -106,7 +107,8 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes the share of each label in the sum of all counts. Intervals allow for dependence within a trial.
+    """Computes what share of the things counted (such as trainings) has each label (such as an outcome). Intervals
+    allow for dependence within a trial.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
@@ -122,7 +124,8 @@ def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str],
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """Computes the share of each outcome that occurs. Intervals allow for dependence between trainings of one trial."""
+    """Computes the share of trainings with each outcome that occurs. Intervals allow for dependence between trainings
+    of one trial."""
     known = outcomes_of(connection)
     details: dict[str, dict[str, int]] = {}
     for outcome, detail, n in connection.execute(
@@ -143,7 +146,8 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes, for each outcome, quantiles of the onset step and of the workload's own metrics (the first 20 by name).
+    """Computes quantiles over the trainings with each outcome: of the onset step, and of the workload's own metrics
+    (the first 20 by name).
 
     `onset_step` is the step from which the outcome held. The values of metrics are those of the last probe.
     """
@@ -154,8 +158,13 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """Computes for each certificate (a test that can confirm a stuck outcome) the share of trainings with this outcome
-    that it confirms. Intervals allow for dependence between trainings of one trial."""
+    """Computes what share of the trainings with a stuck outcome each certificate confirms. A certificate is a test of
+    second derivatives that confirms or contradicts the outcome.
+
+    Intervals allow for dependence between trainings of one trial.
+
+    Intervals allow for dependence between trainings of one trial.
+    """
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -183,8 +192,8 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Sums core-seconds by pack size (how many trainings shared a batched program); if there are more than 12 sizes, by
-    ranges between powers of two."""
+    """Sums the core-seconds of trainings by pack size (the number of trainings in one batched program). If there are
+    more than 12 sizes, they are grouped into ranges between powers of two."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(
@@ -211,8 +220,8 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Groups errors by the last line of their traceback. Returns the 20 most frequent groups, each with the traceback
-    of its first error."""
+    """Groups the errors of failed trainings by the last line of their traceback. Returns the 20 most frequent groups,
+    each with the traceback of its first error."""
     return _rows(connection, _FAILURES)
 
 

@@ -1,4 +1,5 @@
-"""The report's own figures: rates in cells, shares of trainings, roles of heads, curves, and the Pareto front."""
+"""The report's own figures: rates in cells of two parameters, shares of trainings, roles of attention heads, curves,
+and the Pareto front."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,8 @@ _MANYFOLD = 100.0
 
 @house_style()
 def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, str]]:
-    """Draws the share of an ending in each cell of two parameters, with its interval written in.
+    """Draws the share of trainings with an ending (such as stuck) in each cell of two parameters, with its interval
+    written in.
 
     Args:
         regions: Regions with two axes.
@@ -140,7 +142,7 @@ def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
 
 
 def _write_beside(panel: Axes, text: str, row: float) -> None:
-    """Writes a text into the figure's right margin."""
+    """Writes a text into the right margin of a figure, beside a row."""
     place = ("axes fraction", "data")
     panel.annotate(text, (1, row), (4, 0), place, "offset points", va="center", color=GREY)
 
@@ -172,8 +174,8 @@ def curve_figures(
     samples: Sequence[Sample],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
-    """Draws the loss by step, one figure per outcome: the median, the middle half, and as horizontal lines the
-    reference levels (losses known in advance).
+    """Draws the loss by step in one figure per outcome: the median over trainings, a band with the middle half, and
+    horizontal lines at the reference levels (losses known in advance).
 
     Behind these are single curves of randomly drawn trainings: solid if the loss was still falling at the end, else
     dotted. All figures have the same axes, except that of diverged trainings.
@@ -257,8 +259,11 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a line at each reference level (a loss known in advance; its median over trainings), with its name in the
-    right margin. Names that are too close are moved apart."""
+    """Draws a horizontal line at each reference level (a loss known in advance), with its name in the right margin.
+    Names that are too close are moved apart.
+
+    The height of a line is the median of the level over trainings.
+    """
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -279,7 +284,8 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves labels at ascending positions apart until none overlap; if possible, they stay inside the axis."""
+    """Moves labels along an axis, at ascending positions, apart until none overlaps another. If possible, they stay
+    inside the axis."""
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)
@@ -295,7 +301,8 @@ def _apart(places: Sequence[float]) -> list[float]:
 
 @house_style()
 def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
-    """Draws a metric by step: for each outcome, the median and the middle half of its trainings."""
+    """Draws a metric by step: for the trainings with each outcome, the median and the band that holds the middle
+    half."""
     figure, panel = new_figure()
     points = [point for curve in metric.curves for point in curve.points]
     for curve in metric.curves:
@@ -317,8 +324,8 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """Draws all complete trials by their first two objectives. The marks distinguish trials on the Pareto front, trials
-    behind it, and trials that violate a constraint.
+    """Draws all complete trials by their first two objectives. Different marks show which trials are on the Pareto
+    front, which are not, and which violate a constraint.
 
     If more than 2,000 trials have the same mark, only every second, third, ... one is drawn. Trials with the worst
     possible value of an objective, such as the step of an onset that never came, are left out.

@@ -1,4 +1,5 @@
-"""What was measured in the course of trainings: a workload's own metrics, its events, and the roles of heads."""
+"""What was measured in the course of trainings: a workload's own metrics, its events, and the roles of attention
+heads."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ select layer, role, trial, count(*) from ended group by all order by all
 
 @dataclass(frozen=True, slots=True)
 class MetricCurves:
-    """The curves of one of the workload's own metrics by step.
+    """The quartiles over trainings of one of the workload's own metrics, by step.
 
     Attributes:
         metric: The metric's name.
@@ -42,8 +43,8 @@ class MetricCurves:
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads the curves of the workload's own metrics that were measured at more than one probe: the first six by
-    name."""
+    """Reads the quartiles, by step, of the workload's own metrics. Only metrics that were measured at more than one
+    probe are read, the first six by name."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
@@ -59,7 +60,7 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
 def read_events(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...], tuple[HazardRatios, ...]]:
-    """Reads when the workload's events come, and how long after the event that the workload declares before them.
+    """Reads when the events that a workload declares happen in trainings, and how long after the event declared before.
 
     Args:
         names: The parameters in whose bins the times are compared, at most two; without any there are no hazard ratios.
@@ -91,7 +92,8 @@ def read_events(
 
 @dataclass(frozen=True, slots=True)
 class RoleShare:
-    """The share of a layer's attention heads that have one role at the last probe. `none` counts as a role."""
+    """The share of a layer's attention heads that have one role at the last probe. `none` (no role) counts as a role
+    here."""
 
     layer: int
     role: str
@@ -99,8 +101,8 @@ class RoleShare:
 
 
 def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
-    """Computes the share of attention heads in each role, by layer. Intervals allow for dependence between heads of one
-    trial."""
+    """Computes what share of each layer's attention heads has each role. Intervals allow for dependence between heads
+    of one trial."""
     rows = connection.execute(_ROLES_AT_THE_END).fetchall()
     known = [*ROLES]
     roles = sorted(
@@ -117,7 +119,8 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
 def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[list[tuple[int | None, HazardRatios]], str]:
-    """Estimates how much sooner each role emerges in each layer, as hazard ratios in the bins of parameters.
+    """Estimates how much sooner each role of attention heads emerges in one bin of a parameter than in another, as
+    hazard ratios.
 
     Args:
         names: The parameters whose bins are compared, at most two; without any there are no ratios.

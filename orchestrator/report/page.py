@@ -1,4 +1,5 @@
-"""Writes the report page: one HTML file that contains its figures and loads nothing; the figures are also files."""
+"""Writes the report's page: one HTML file that contains its figures and loads nothing. The figures are written as
+separate files too."""
 
 import importlib.metadata
 import json
@@ -39,7 +40,7 @@ Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A sweep's report with its figures, as the page's template needs them."""
+    """The report on one sweep together with its figures, in the form that the template of the page takes."""
 
     report: SweepReport
     pictures: tuple[Picture, ...]
@@ -63,8 +64,8 @@ def write_report(
     maps: Maps | None = None,
     outcome: str | None = None,
 ) -> Path:
-    """Writes the report on one or several sweeps. PNG and SVG files of its figures go to the folder `<name>_figures`
-    beside it.
+    """Writes the report on one or several sweeps as an HTML file. PNG and SVG files of its figures go to the folder
+    `<name>_figures` beside it.
 
     Args:
         directories: The sweeps, at least one.
@@ -102,7 +103,7 @@ def _no_out(expected: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class VectorReport:
-    """The report on one sweep, with figures as SVG only: drawing PNG files too would take twice the time."""
+    """The report on one sweep with figures as SVG only, because drawing PNG files too would take twice the time."""
 
     page: str
     pictures: Sequence[Picture]
@@ -121,7 +122,7 @@ class VectorReport:
 
     def keep(self, place: Place) -> None:
         """Writes the report into the sweep's directory. In an object store it writes only the page, which contains the
-        figures, and no files of figures."""
+        figures, but no separate files of the figures."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:
@@ -135,8 +136,7 @@ def make_report(
     renewal: int | None = None,
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
-    """Makes the report's page and pictures without writing files. Takes the arguments, and raises the errors, of
-    `write_report`.
+    """Makes the page and figures of a report without writing files. Arguments and errors are those of `write_report`.
 
     Args:
         renewal: The page's version if `attnsweep serve` serves it, and it can request newer versions; else `None`.
@@ -173,7 +173,7 @@ def _drawn(
 
 
 def report_script(*, live: bool = False) -> PageScript:
-    """Returns the script of a report's page.
+    """Joins the JavaScript files of a report's page to one script, with its hash for the page's security policy.
 
     Args:
         live: Whether the page is served by `attnsweep serve`, and requests newer versions.
@@ -212,8 +212,8 @@ def _duration(seconds: float) -> str:
 
 
 def _own_file(place: LocalFolder) -> Path:
-    """Returns the path of the report in a sweep's directory. Refuses links, because a link could redirect the write
-    elsewhere."""
+    """Returns the path of the report in a sweep's directory. Raises an error if there is a link at this path, because
+    it could redirect the write elsewhere."""
     out = place.path / REPORT_FILE
     with reading(str(place)):
         refuse_link(out.parent)

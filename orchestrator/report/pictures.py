@@ -108,7 +108,7 @@ class Picture:
 
     @property
     def source(self) -> Markup:
-        """The figure as a URI for the `src` of an `img` element."""
+        """The figure as a data URI for the `src` of an `img` element."""
         return Markup("data:image/svg+xml;base64," + base64.b64encode(self._in_both_schemes.encode()).decode())
 
     @property
@@ -124,7 +124,8 @@ class Picture:
 
     @property
     def _in_both_schemes(self) -> str:
-        """The SVG with a dark mode: paper, letters and lines change their colours, and the data keep theirs.
+        """The figure's SVG with a dark mode, in which the background, letters and lines change their colours while the
+        data keep theirs.
 
         Letters on top of coloured data keep their colour; they are recognized by a `gid` of their own.
         """
@@ -132,7 +133,7 @@ class Picture:
 
 
 def as_png(figure: Figure) -> bytes:
-    """Renders a figure as PNG, for slides."""
+    """Renders a figure as the bytes of a PNG file, for slides."""
     _lay_out(figure)
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi="figure", metadata={"Software": None})
@@ -140,8 +141,8 @@ def as_png(figure: Figure) -> bytes:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Runs Matplotlib's layout engine once for all files of a figure. Otherwise it would run again for each file, and
-    draw the figure twice."""
+    """Runs Matplotlib's layout engine once, for all files of a figure. Otherwise it would run for each file and draw
+    the figure twice."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
@@ -149,7 +150,7 @@ def _lay_out(figure: Figure) -> None:
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """Draws all figures for the report on one sweep. The names of their files are distinct, and begin with `prefix`."""
+    """Draws all figures of the report on one sweep. Each has a file name of its own, which begins with `prefix`."""
     pictures: dict[str, Picture] = {}
     for picture in _drawn(report):
         name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]

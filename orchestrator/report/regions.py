@@ -1,4 +1,5 @@
-"""Regions of the search space: rates in cells of the two parameters that matter most, and models over their plane."""
+"""Regions of the search space: rates in cells of the two parameters that matter most, and the probability of an ending
+as a fitted function of these two."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much the bins of one parameter explain of the differences between the rates of trials.
+    """How much of the differences between trials in a rate, such as the stuck rate, one parameter explains.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.
@@ -43,7 +44,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials in one cell: one bin of each axis.
+    """The trials in one cell of two parameters: in one bin of each of them.
 
     Attributes:
         place: The number of the bin on each axis.
@@ -61,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The rates that were observed in the bins of the most important parameters.
+    """The rates that were observed in the cells of the two parameters that matter most, and which cell is the best.
 
     Attributes:
         explained: How much each parameter that varies unconditionally explains of the differences between the rates of
@@ -84,13 +85,13 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Arranges the cells as the rows of a table: from left to right the bins of the first axis, from top to bottom
-        those of the second, the highest first."""
+        """Arranges the cells of two parameters as the rows of a table: from left to right the bins of the first
+        parameter, from top to bottom those of the second, the highest first."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """Returns for each axis its parameter and the label of the given cell's bin."""
+        """Returns the name of each parameter and the label of the given cell's bin of it."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
@@ -108,14 +109,15 @@ class Regions:
 
     @property
     def is_more_better(self) -> bool:
-        """Whether a higher rate of the ending `sought` is better."""
+        """Whether a higher rate of the ending by which the best cell is chosen is better."""
         return self.question.ending == STUCK or self.question.is_sought
 
 
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
-    """Reads the cells from a ledger; `None` if every varied parameter is conditional, or none is varied.
+    """Reads the rates in cells of the two parameters that matter most from a ledger; `None` if every varied parameter
+    is conditional, or none is varied.
 
     Args:
         by_parameter: The rate that the report is about, by each parameter, in the bins of `fine_bins`.
@@ -155,7 +157,7 @@ def read_regions(
 
 
 def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """Returns for each trial the index of its bin on the axis."""
+    """Returns for each trial the index of its bin of the parameter `axis`."""
     axis_values = values[axis.parameter]
     return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
 
@@ -174,8 +176,11 @@ def _cell(
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    """Computes epsilon squared: the fraction of the variance of `share` that lies between bins, corrected for chance
-    (Kelley 1935)."""
+    """Computes epsilon squared: how much of the variance of the trials' shares lies between bins, corrected for chance
+    (Kelley 1935).
+
+    `share` has each trial's share, `place` the number of its bin.
+    """
     total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
     present, inverse = np.unique(place, return_inverse=True)
     n_left = len(share) - len(present)
@@ -187,7 +192,7 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    """Returns the best cell by the rule that `Regions.best` describes."""
+    """Chooses the best cell of two parameters by the rule that `Regions.best` describes."""
     is_stuck, more = question.ending == STUCK, question.ending == STUCK or question.is_sought
 
     def merit(rated: tuple[Cell, Rate]) -> tuple[bool, float, float]:
@@ -202,7 +207,8 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """The outcome rates and phase diagrams of a sweep over the plane of two parameters.
+    """The rate of each outcome in the cells of two parameters, and phase diagrams (fitted probabilities of an ending
+    over both).
 
     Attributes:
         outcomes: The rate of each outcome in each cell.
@@ -217,7 +223,8 @@ class Plane:
 
 
 def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
-    """Reads the rates and phase diagrams of a plane from a ledger; `None` if there are not two parameters.
+    """Reads the rates of outcomes, and phase diagrams, over two parameters from a ledger; `None` if there are not two
+    parameters.
 
     Args:
         regions: The regions. Their two axes are those of the plane.

@@ -1,4 +1,4 @@
-"""What a report shows of trainings that were trained again: why some are stuck, and attention maps.
+"""What a report shows of trainings that were trained again for it: why some are stuck, and attention maps.
 
 Axes: Q query token, K key token.
 """
@@ -35,7 +35,8 @@ _MOST_LETTERS = 24
 
 @dataclass(frozen=True, slots=True)
 class StuckRow:
-    """A stuck training that represents `n` trainings with the same outcome and detail. Its name is TRIAL/REPLICATE."""
+    """A stuck training that the report explains as an example of `n` trainings with the same outcome and detail. Its
+    name is TRIAL/REPLICATE."""
 
     name: str
     outcome: str
@@ -57,7 +58,7 @@ def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownMap:
-    """The attention map of one head, with its weights scaled to 0..1.
+    """The attention weights of one head as a map that a page draws.
 
     Attributes:
         title: The head's name, and what is measured about it.
@@ -69,15 +70,16 @@ class ShownMap:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of columns and rows."""
+        """The numbers of columns and rows of the map."""
         return len(self.cells[0]) if self.cells else 0, len(self.cells)
 
     def shade(self, value: float) -> int:
-        """Rounds a cell's value to one of the shades 0 to `N_SHADES`."""
+        """Rounds the attention weight of a cell to one of the shades 0 to `N_SHADES`."""
         return math.ceil(N_SHADES * value - 0.5)
 
     def paths(self) -> list[tuple[float, str]]:
-        """Returns for each shade except 0 its opacity, and its cells as one SVG path of unit squares."""
+        """Returns the map as SVG: for each shade except 0 its opacity, and one path with the unit squares of all its
+        cells."""
         squares: dict[int, list[str]] = {}
         for y, row in enumerate(self.cells):
             for x, value in enumerate(row):
@@ -93,9 +95,8 @@ class WhyPage:
         name: TRIAL/REPLICATE.
         headline: The training's outcome and loss.
         facts: (name, text): the state at the end and what it means, the way out of it, the forecast, and the
-            certificate (a test of the outcome).
-        columns, rows: The table of the gradient's words (the matrix products whose sum is the gradient), with their
-            numbers.
+            certificate (a test of the outcome). columns, rows: The table of the gradient's terms (the matrix products
+            whose sum is the gradient), with their numbers.
         notes: How to read this table.
         maps: The attention of the training's heads.
         curve: `eval_loss` at the training's probes, as (step, value), in the order of steps.
@@ -113,14 +114,14 @@ class WhyPage:
     replay: str
 
     def heights(self) -> list[float]:
-        """Scales the logarithm of the loss at each probe to a height from 0 to 1."""
+        """Returns for each probe the height of the loss curve in its drawing, from 0 to 1, on a logarithmic scale."""
         logs = [math.log(value) for _, value in self.curve if value > 0]
         low = min(logs, default=0.0)
         span = max(max(logs, default=0.0) - low, _LEAST_SPAN)
         return [(each - low) / span for each in logs]
 
     def path(self, width: int, height: int) -> str:
-        """Draws the loss curve as an SVG path with evenly spaced probes; empty without a curve."""
+        """Draws the loss curve as an SVG path in which the probes are evenly spaced; empty without a curve."""
         heights = self.heights()
         across = width / max(len(heights) - 1, 1)
         corners = " ".join(f"{at * across:.1f},{height * (1 - up):.1f}" for at, up in enumerate(heights))
@@ -136,7 +137,8 @@ class WhyPage:
 
 
 def shown_map(title: str, weights: Sequence[Sequence[float]]) -> ShownMap:
-    """Makes a map of at most 40 x 40 cells from the absolute weights. Rows are queries and columns are keys."""
+    """Makes a map of at most 40 x 40 cells from the absolute attention weights of a head. Rows are queries and columns
+    are keys."""
     sizes = averaged_map(np.abs(np.array(weights, dtype=np.float64, ndmin=2)))
     sizes[~np.isfinite(sizes)] = 0.0
     cells = sizes / (sizes.max(initial=0.0) or 1.0)
@@ -145,7 +147,7 @@ def shown_map(title: str, weights: Sequence[Sequence[float]]) -> ShownMap:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ShownLayer:
-    """The attention maps of one layer, as the explorer shows them.
+    """The attention maps of all heads of one layer, as the report's section *Explore* shows them.
 
     Attributes:
         title: The layer's name.
@@ -161,11 +163,12 @@ class ShownLayer:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells of all maps of the layer together, counted after large maps were reduced by averaging."""
+        """The number of cells that all maps of the layer have together, after large maps were reduced by averaging."""
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:
-        """Encodes the heads for the page's script. Weights become 8-bit multiples of a `unit` that all heads share."""
+        """Encodes the attention weights of the layer's heads for the page's script: as 8-bit multiples of a `unit` that
+        all heads share."""
         maps = {title: averaged_map(weights_QK) for title, weights_QK in self.heads.items()}
         top = max((float(np.abs(weights).max()) for weights in maps.values()), default=0.0) or 1.0
         is_signed = any(bool((weights < 0).any()) for weights in maps.values())
@@ -202,7 +205,7 @@ class TrainingMaps:
 
 
 def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Reduces a larger attention map to at most 40 x 40 cells by averaging neighbouring ones."""
+    """Reduces an attention map with more than 40 x 40 cells to at most that many, by averaging neighbouring cells."""
     for axis, n in enumerate(weights_QK.shape):
         firsts = np.arange(0, n, math.ceil(n / _MOST_CELLS))
         counts = np.diff(np.append(firsts, n))
@@ -211,7 +214,8 @@ def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _grouped(tokens: Sequence[str]) -> list[str]:
-    """Returns for each cell of a reduced map the texts of the tokens that it averages, joined and cut to 24 letters."""
+    """Returns the labels of a reduced map's cells: the texts of the tokens that a cell averages, joined and cut to 24
+    letters."""
     size = math.ceil(len(tokens) / _MOST_CELLS)
     groups = [tokens[first : first + size] for first in range(0, len(tokens), size)]
     return [short_text(" ".join(group))[:_MOST_LETTERS] for group in groups]

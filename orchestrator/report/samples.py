@@ -1,4 +1,4 @@
-"""Trainings that the page shows one by one, with their learning curves and the roles of their heads."""
+"""Trainings that the report shows one by one, each with its loss curve and the roles of its attention heads."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -46,7 +46,7 @@ select trial, replicate, layer, list(role order by head) from ended group by tri
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A training that the page shows by itself: its loss curve and the roles of its heads.
+    """A single training that the report shows, with its loss curve and the roles of its attention heads.
 
     Attributes:
         trial, replicate: The training's numbers.
@@ -75,7 +75,7 @@ class Sample:
 
 
 def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *, heads: bool) -> tuple[Sample, ...]:
-    """Reads the trainings that the page shows one by one, sorted by trial and replicate.
+    """Reads the trainings that the report shows one by one, sorted by trial and replicate.
 
     Args:
         trials: The numbers of the extreme trials.
@@ -100,7 +100,7 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Selects at most 64 of the probes, evenly spread; the first and the last are always among them."""
+    """Selects at most 64 of a training's probes, evenly spread; the first and the last are always among them."""
     if len(probes) <= _MOST_PROBES:
         return list(probes)
     return [probes[round(at * (len(probes) - 1) / (_MOST_PROBES - 1))] for at in range(_MOST_PROBES)]

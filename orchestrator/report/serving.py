@@ -1,4 +1,5 @@
-"""Renews a report while its sweeps run: as a file, or served to a browser on this machine (`attnsweep serve`)."""
+"""Renews a report while its sweeps run: rewrites its file, or serves it to a browser on this machine (`attnsweep
+serve`)."""
 
 import hmac
 import secrets
@@ -61,7 +62,7 @@ class ServedReport:
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
 
     def renew(self, page: str, number: int) -> None:
-        """Replaces the page by a new version, and wakes all threads that wait for one."""
+        """Replaces the served page by a new version, and wakes all threads that wait for one."""
         with self._changed:
             self.page, self.number = page, number
             self._changed.notify_all()
@@ -79,13 +80,14 @@ class ServedReport:
             self._changed.notify_all()
 
     def number_after(self, known: int | None) -> int | None:
-        """Waits, at most 20 s, until the number of the page's version differs from `known`; returns the number."""
+        """Waits, at most 20 s, for a version of the page with another number than `known`; returns the number of the
+        newest version."""
         with self._changed:
             self._changed.wait_for(lambda: self.number != known, _SECONDS_OF_SILENCE)
             return self.number
 
     def answer(self, target: str, host: str, cookies: str, port: int) -> _Answer:
-        """Answers a GET request with the page; refuses the request if its host or its cookie is wrong.
+        """Answers a browser's GET request with the page; refuses a request whose host or cookie is wrong.
 
         Args:
             target: The path with its query.
@@ -134,7 +136,8 @@ def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[st
 
 @contextmanager
 def _listening(served: ServedReport, port: int) -> Iterator[str]:
-    """A context in which the server runs in other threads. Yields the URL that contains the token."""
+    """A context in which the server answers requests in other threads. Yields the URL for the user, which contains the
+    secret token."""
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), _handler(served))
     except OSError as error:
@@ -226,8 +229,8 @@ def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Calla
 
 
 def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
-    """Yields whether a run is in progress: once at the start, and after each change of a ledger or of the runs in
-    progress.
+    """Yields each time that a ledger has changed, or that a run has begun or ended, and once at the start. The value
+    says whether a run is in progress.
 
     Looks for changes every two seconds. If the caller takes longer to handle a change, the pause after it is as long as
     the caller took, so that making reports of a large sweep takes at most half of the time.

@@ -103,15 +103,13 @@ class SweepReport:
 
     @property
     def singles(self) -> str:
-        """A sentence that says how many trainings have a curve of their own in the figures, and how these were
-        chosen."""
+        """A sentence that says how many trainings are drawn with a curve of their own, and how these were chosen."""
         n = sum(sample.is_by_lot and bool(sample.curve) for sample in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
 
     @property
     def of_many(self) -> str:
-        """The clause that says how many trainings the quartiles of curves come from; empty if they come from all
-        trainings."""
+        """Says from how many trainings the quartiles of curves are computed, as a clause; empty if from all."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"
@@ -124,7 +122,7 @@ class SweepReport:
 
     @property
     def planned(self) -> str:
-        """The number of trainings that the spec plans, as text; `at most ...` if a rule decides it."""
+        """The number of trainings that the spec plans, as text; `at most ...` if it depends on how trainings end."""
         spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"

@@ -1,4 +1,4 @@
-"""The parts of HTML pages: Jinja templates, scripts that the page's security policy allows, and data for the
+"""What HTML pages are made from: Jinja templates, scripts that the page's security policy allows, and data for the
 scripts."""
 
 import base64
@@ -71,7 +71,7 @@ class PageScript:
 
 @cache
 def page_script(*names: str) -> PageScript:
-    """Joins files of the folder `templates` to one script, in the given order.
+    """Joins files of the folder `templates`, in the given order, to one script.
 
     As a module, the script runs in strict mode after the page has loaded, and defines no globals.
     """
@@ -89,19 +89,19 @@ def script_json(data: object) -> Markup:
 
 
 def packed(values: NDArray[np.int64] | NDArray[np.float64], kind: str) -> JsonColumn:
-    """Packs numbers in the given type, such as `u1`, which must hold all of them."""
+    """Packs numbers as bytes of the given type, such as `u1`, for a page's script. The type must hold all of them."""
     return {"type": kind, "data": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}
 
 
 def counts(values: NDArray[np.int64]) -> JsonColumn:
-    """Packs integers from 0 to 2^32 - 1 in the smallest type that holds them."""
+    """Packs integers from 0 to 2^32 - 1 for a page's script, in the smallest type that holds them."""
     highest = int(values.max(initial=0))
     return packed(values, next(kind for kind in ("u1", "u2", "u4") if highest < 256 ** int(kind[1])))
 
 
 def measures(values: NDArray[np.float64]) -> JsonColumn:
-    """Packs numbers (NaN for null) in single precision if each then keeps six correct digits, else in double
-    precision."""
+    """Packs numbers (NaN for null) for a page's script: in single precision if each then keeps six correct digits, else
+    in double precision."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     are_whole = bool((np.mod(sizes, 1) == 0).all())
     fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))
@@ -109,8 +109,8 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
 
 
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
-    """Encodes values as indices into a list of the distinct values. The list begins with the `known` values in their
-    order."""
+    """Encodes values for a page's script as indices into a list of the distinct values. The list begins with the
+    `known` values in their order."""
     # Keys contain the type of each value, because Python treats 1 and True as equal, while a reader distinguishes them.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)

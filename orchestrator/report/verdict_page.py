@@ -1,4 +1,4 @@
-"""Writes the HTML page about a claim's verdict and an SVG badge; both load no other files."""
+"""Writes a claim's verdict as an HTML page and as an SVG badge; neither loads other files."""
 
 from xml.sax.saxutils import escape
 
