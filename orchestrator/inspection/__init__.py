@@ -1,1 +1,1 @@
-"""Looks into single recorded trainings: repeats them, compares them with the ledger, and loads what they learned."""
+"""Looks into single recorded trainings: trains them again, compares them with the ledger, and loads their weights."""

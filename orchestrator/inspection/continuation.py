@@ -1,4 +1,5 @@
-"""Replays a recorded training to a step and continues the training from there many times, each time in another way.
+"""Trains a recorded training again up to a step and continues it from there many times, each time with other random
+numbers or a small change of the weights.
 
 All continuations share the training's state at the step: parameters, buffers, the optimizer's averages, records, the
 task and the held-out data. They differ in the random numbers drawn after the step, or in the kick (noise added once to
@@ -55,7 +56,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Continued:
-    """The rows of continuations of one training from one step.
+    """The results of continuing one training many times from one step, as rows of the ledger's tables.
 
     Attributes:
         rows: The continuations' rows as in a ledger; `replicate` is the number of the continuation.
@@ -69,7 +70,7 @@ class Continued:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin(Record):
-    """The training that is continued.
+    """The recorded training that is continued from a step, and how it ended.
 
     Attributes:
         sweep, training_id, trial, replicate: The training's columns in the ledger.
@@ -95,7 +96,7 @@ class Origin(Record):
 
 
 class Source:
-    """A recorded training of a sweep, to be continued many times from some step.
+    """A recorded training of a sweep that can be continued many times from any of its steps.
 
     Args:
         name: The training, as `find_training` accepts it.
@@ -139,13 +140,13 @@ class Source:
         return [step for step in steps if step <= self.origin.n_steps]
 
     def seconds(self, step: int, n: int) -> float:
-        """Estimates how long n continuations from a step take, by the time that the training itself took in its
-        sweep."""
+        """Estimates how many seconds n continuations from a step take, from the time that the training itself took in
+        its sweep."""
         n_steps = self.origin.n_steps
         return float(self.row["train_seconds"] or 0.0) * (n * (n_steps - step) + step) / max(n_steps, 1)
 
     def states(self, steps: Sequence[int]) -> dict[int, Checkpoint]:
-        """Replays the training once and returns its checkpoint at each of `steps`.
+        """Trains the training once more and returns its checkpoint at each of `steps`.
 
         Raises:
             UserError: If a step is at or beyond the training's end, or if no random numbers are drawn after it.
@@ -165,7 +166,7 @@ class Source:
         return checkpoints
 
     def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
-        """Trains the continuations with the given numbers from a step to their ends.
+        """Trains continuations from a step to their ends, and returns their results.
 
         Args:
             states: What `states` returned.
@@ -186,7 +187,7 @@ class Source:
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """A context for training a recorded training again. Its errors get a message of one sentence.
+        """A context for training a recorded training again. Errors that it raises get a message of one sentence.
 
         Raises:
             PoolError: If this machine cannot compile the program that trained the row.
@@ -285,8 +286,8 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Kicks (adds noise to the weights of) all continuations but number 0. Returns the steps at which they are
-        predicted to leave the start.
+        """Adds noise (the kick) to the weights of all continuations except number 0. Returns the predicted steps at
+        which they leave the initial plateau.
 
         The step is NaN where `predicted_escapes` has no formula for it.
         """
@@ -307,5 +308,6 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """Returns the seed of a continuation. It is the same for each step from which the continuation may begin."""
+    """Returns the seed of a continuation. It depends on the continuation's number, but not on the step from which it
+    begins."""
     return generator_seed(of_training, f"fork/{number}")

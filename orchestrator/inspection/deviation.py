@@ -1,4 +1,4 @@
-"""Measures how far a replayed training is from its record in the ledger."""
+"""Measures how far the results of a training that was repeated differ from those in the ledger."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _LOSSES = ("final_loss", "eval_loss")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a training ended: its values in the columns of `trainings` that describe the end."""
+    """How a training ended: the values that the table `trainings` has about its end."""
 
     outcome: str
     outcome_detail: str | None
@@ -43,7 +43,7 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The largest difference between two measurements of the same numbers.
+    """The largest difference between the recorded and the repeated measurements of one kind, such as a curve.
 
     Attributes:
         name: The kind of numbers, such as `eval_loss`, `levels` or `curves`.
@@ -64,7 +64,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """How far a replayed training deviates from its rows in the ledger.
+    """How far the results of a repeated training differ from its rows in the ledger.
 
     Attributes:
         training_id, trial, replicate: The training.
@@ -86,28 +86,32 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference of any number, which is large if the training diverged."""
+        """The largest absolute difference of any measured number. It is large if the training diverged."""
         return max(difference.absolute for difference in self.differences)
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of any number. For numbers near 0 it may come from rounding alone."""
+        """The largest relative difference of any measured number. For numbers near 0 it may come from rounding
+        alone.
+        """
         return max(difference.relative for difference in self.differences)
 
     @property
     def of_losses(self) -> float:
-        """The larger of the relative deviations of the two losses; infinite if a loss was measured only once."""
+        """The larger relative difference of the two losses (training and evaluation); infinite if a loss was measured
+        only once.
+        """
         return max(self._apart(name) for name in _LOSSES)
 
     @property
     def agrees(self) -> bool:
-        """Whether the replayed training ended as recorded."""
+        """Whether the repeated training ended as recorded."""
         return not self.disagreements
 
     @property
     def disagreements(self) -> list[str]:
-        """The names of all columns in which the end differs: outcome, detail, steps, losses beyond the tolerance, kind
-        of error."""
+        """The names of the columns in which the repeated training's end differs from the record: outcome, detail,
+        steps, losses beyond the tolerance, kind of error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
@@ -124,7 +128,7 @@ class Deviation:
 
 
 def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Deviation:
-    """Compares the recorded rows of one training with the rows of its replay.
+    """Compares the recorded rows of one training with the rows of its repetition.
 
     Args:
         thinned: Whether some of the recorded probes were removed: then only the remaining ones are compared.
@@ -147,7 +151,8 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
 
 
 def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
-    """Returns the numbers that are compared: by kind, and within a kind by what each number measures."""
+    """Returns the measured numbers of a training that are compared: by kind, and within a kind by what each one
+    measures."""
     scores = {
         f"{name} of layer {head['layer']}, head {head['head']} at step {head['step']}": value
         for head in (() if rows.heads is None else rows.heads.to_pylist())

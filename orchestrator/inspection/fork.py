@@ -1,5 +1,5 @@
-"""Estimates the chance of an outcome given a training's state at a step (the committor), from many continuations from
-that step."""
+"""Estimates the chance that a training ends with an outcome, given its state at a step (the committor), by continuing
+it from that step many times."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Share(Record):
-    """The number of continuations that ended with an outcome, and their share."""
+    """The number of continuations of a training that ended with an outcome, and their share."""
 
     json_keys = ("outcome", "**rate")
 
@@ -37,7 +37,7 @@ class Share(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Fork(Answer, Record):
-    """Many continuations of one training from one of its steps.
+    """The outcomes of many continuations of one training from one of its steps.
 
     Attributes:
         origin: The training.
@@ -69,7 +69,7 @@ class Fork(Answer, Record):
     curves: pa.Table = field(compare=False)
 
     def rate(self, outcome: str) -> Rate:
-        """Returns the share of continuations that ended with an outcome; 0 of `n` if none did."""
+        """Returns the share of continuations that ended with an outcome, with its interval; 0 if none did."""
         rates = {share.outcome: share.rate for share in self.shares}
         return rates.get(outcome) or binomial_rate(0, self.n)
 
@@ -129,8 +129,9 @@ def forks(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Fork]:
-    """Continues a training many times from each of several steps (forks it), with a single replay of the training for
-    all steps.
+    """Continues a training many times from each of several steps.
+
+    To get its states at these steps, the training is trained again only once.
 
     Args:
         steps: The steps from which continuations begin.
@@ -223,8 +224,8 @@ class Committor(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Committors(Answer, Record):
-    """The committors (chances of an outcome given a training's state) of the trainings of one trial at some steps, and
-    how much of the outcome these states decide.
+    """For each training of one trial and each of some steps, the chance of an outcome given the training's state there
+    (committor), and which share of the outcome is decided by then.
 
     Attributes:
         sweep, trial: The sweep's name, and the trial.
@@ -249,11 +250,13 @@ class Committors(Answer, Record):
     differences: tuple[str, ...]
 
     def at(self, step: int) -> tuple[Committor, ...]:
-        """Returns the trainings' committors (chances of the outcome) at a step, in the order of replicates."""
+        """Returns for each training of the trial the chance of the outcome given its state at a step (committor), in
+        the order of replicates.
+        """
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each step and training."""
+        """Returns a table with a row for each step and training: the estimated chance of the outcome from there."""
         columns = {"step": int, "replicate": int, "recorded": str, **RATE_COLUMNS}
         rows = [(each.step, each.replicate, each.recorded, *each.rate.row) for each in self.committors]
         return table(columns, rows)
@@ -274,7 +277,8 @@ def committors(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Committors:
-    """Continues all trainings of one trial of a sweep from some steps, as `OpenedSweep.committors` describes.
+    """Continues all trainings of one trial many times from some steps, to estimate the chance of an outcome from each.
+    See `OpenedSweep.committors`.
 
     Args:
         trial, outcome, redraw, n, size: As in `OpenedSweep.committors`.

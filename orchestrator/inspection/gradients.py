@@ -1,4 +1,4 @@
-"""Checks the gradients of a workload, or of a sweep's trainings at their end, and reports the findings."""
+"""Checks whether gradients are correct: those of a workload, or of a sweep's trainings at their end."""
 
 import hashlib
 import time
@@ -40,7 +40,7 @@ _UNJUDGED = ("kink", "rounding", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class GradientReport(Record):
-    """The results of the gradient checks of a workload or a sweep, and the seconds that the checks took.
+    """The results of checking the gradients of a workload or a sweep, and the seconds that the checks took.
 
     Attributes:
         subject: The workload and its parameters, or the sweep.
@@ -70,8 +70,8 @@ class GradientReport(Record):
 
     @property
     def summary(self) -> str:
-        """One line: the number of checks with each verdict, and the largest error that passed for each kind of
-        check."""
+        """One line: the number of gradient checks with each verdict, and for each kind of check the largest error that
+        passed."""
         largest: dict[str, float] = {}
         for finding in self.findings:
             if finding.verdict == "holds" and finding.error is not None:
@@ -96,8 +96,8 @@ class GradientReport(Record):
 
 
 def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
-    """Checks the gradients of two trainings of a workload: at random weights, and after a hundred evaluations of the
-    loss.
+    """Checks the gradients of two trainings of a workload, both at random weights and after some training (a hundred
+    evaluations of the loss).
 
     Args:
         values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64
@@ -126,8 +126,7 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
 
 
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
-    """Checks the gradients of one training of each outcome in a sweep: at the training's end, and at random weights of
-    the same shapes.
+    """Checks the gradients of one training of each outcome in a sweep: at its final weights, and at random weights.
 
     Trainings whose weights were not kept are trained again.
 
@@ -166,7 +165,7 @@ def _checked(subjects: Sequence[Subject], seconds: dict[str, float], say: Say, *
 
 
 def _one_of_each_outcome(ledger: Ledger) -> pa.Table:
-    """Returns one row of `trainings` for each outcome. The choice is deterministic."""
+    """Returns one training's row of the table `trainings` for each outcome, always the same one."""
     rows = [row for row in ledger.trainings(columns=_COLUMNS).to_pylist() if row["outcome"] not in _WITHOUT_END]
     rows.sort(key=lambda row: (row["outcome"], hashlib.blake2b(row["training_id"].encode()).digest()))
     chosen = [next(group)["training_id"] for _, group in groupby(rows, key=lambda row: row["outcome"])]

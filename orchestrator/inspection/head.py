@@ -1,5 +1,5 @@
-"""One attention head on one sentence: its attention map, role and scores, and the nearest structure (diagonal, band or
-blocks)."""
+"""One attention head on one sentence: its attention map, role, scores, and the family of matrices (diagonal, banded or
+in blocks) that the map is nearest to."""
 
 import math
 from collections.abc import Mapping
@@ -19,8 +19,9 @@ _NEARER_THAN_CHANCE = -2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structure:
-    """The family of matrices (diagonal, banded or in blocks) that is nearest to a head's attention map, compared with
-    shuffles of the map's rows.
+    """The family of matrices (diagonal, banded or in blocks) that a head's attention map is nearest to.
+
+    How near is judged by comparison with maps whose rows are shuffled.
 
     Attributes:
         family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/roles.md; `none` if no family is nearer than
@@ -40,7 +41,7 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The name of the nearest family with its arguments, such as `S3(4, 1)`."""
+        """The name of the nearest family of matrices with its arguments, such as `S3(4, 1)`."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

@@ -1,5 +1,5 @@
-"""What the heads of a training attend to at its end: attention maps, roles, scores, and nearest structures (diagonal,
-band or blocks)."""
+"""What the heads of a training attend to at its end: attention maps, roles, scores, and the family of matrices
+(diagonal, banded or in blocks) that each map is nearest to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.chec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Heads(DrawnAnswer):
-    """All attention heads of one training: their attention maps on one sentence, roles, scores and nearest structures
-    (diagonal, band or blocks).
+    """All attention heads of one training at its end: their attention maps on one sentence, roles, scores and nearest
+    structures (diagonal, banded or blocks).
 
     Attributes:
         row: The training's row of `trainings`.
@@ -63,7 +63,7 @@ class Heads(DrawnAnswer):
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per head: layer, head, role, nearest structure (diagonal, band or blocks) with its z-score,
+        """Returns one row per head: layer, head, role, nearest structure (diagonal, banded or blocks) with its z-score,
         and a column `score_<name>` per score."""
         rows = []
         for head in self.heads:
@@ -114,8 +114,8 @@ class Heads(DrawnAnswer):
 
 
 def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
-    """Returns what the attention heads of a training attend to at its end: maps, roles, scores, and nearest structures
-    (diagonal, band or blocks).
+    """Returns the attention heads of a training at its end: attention maps on one sentence, roles, scores, and nearest
+    structures (diagonal, banded or blocks).
 
     The training is trained again, unless its weights were kept.
 
@@ -132,7 +132,9 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """Returns the attention heads of a training, as `trained_heads` does, from an opened sweep directory."""
+    """Returns the attention heads of a training at its end, as `trained_heads` does, from a sweep directory that is
+    already open.
+    """
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # `looked_at` is called without weights first. It so refuses a model without heads or a missing sentence before the
@@ -146,8 +148,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes attention maps under the PyTorch settings with which trainings run. Errors of a user's code become a
-    `UserError`."""
+    """Calls a function that computes attention maps, under the PyTorch settings with which trainings run. Errors of a
+    user's code become a `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 

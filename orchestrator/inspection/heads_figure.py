@@ -36,10 +36,11 @@ def check_format(out: Path) -> None:
 
 @house_style()
 def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
-    """Draws all attention maps: a row for each layer, or one row for all layers if each layer has one head.
+    """Draws the attention maps of all heads of a training: a row for each layer, or one row for all layers if each
+    layer has one head.
 
-    The nearest matrix of the nearest family is drawn over a map: a line along the diagonal (S1), the edges of the band
-    (S2), or the blocks (S3).
+    The nearest structured matrix is drawn over each map: a line along the diagonal (S1), the edges of the band (S2), or
+    the blocks (S3).
     """
     layers = [layer for _, layer, _ in titled]
     names = {layer.number: name for name, layer, _ in titled}
@@ -74,7 +75,10 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes a figure in the format of the suffix, without a date, so that equal figures give equal bytes."""
+    """Writes a figure to a file, in the format of the file's suffix.
+
+    No date is stored, so equal figures give equal bytes.
+    """
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)

@@ -1,5 +1,5 @@
-"""The final weights of trainings: stored in the sweep directory on request ("kept"), or used as the base from which
-other trainings start.
+"""The final weights of trainings: stored in the sweep directory on request ("kept"), or used as the start of other
+trainings (a "base").
 
 `weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes. A
 training whose weights are not kept is repeated, with the same bits on the same type of machine. If the repeated
@@ -112,7 +112,8 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """Returns the final states of trainings in the given order. Those whose weights were not kept are trained again.
+    """Returns the final parameters and buffers of trainings, in the given order. Trainings whose weights were not kept
+    are trained again.
 
     Raises:
         UserError: If a training fails when it is trained again, or a kept file is damaged.
@@ -127,8 +128,8 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains trainings of one shape (equal static parameters) again. Returns them as lanes of a batch, and their final
-    parameters and buffers as tensors with the trainings as first axis.
+    """Trains recorded trainings with equal static parameters again. Returns them as one batch, and their final
+    parameters and buffers, stacked with the trainings as first axis.
 
     A warning is logged for each training that ends otherwise than recorded.
 
@@ -144,14 +145,14 @@ def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple
 
 
 def stacked(states: Sequence[State]) -> State:
-    """Stacks the states of trainings of one shape (equal static parameters): returns by name the tensors with the
-    trainings as a new first axis."""
+    """Stacks the parameters and buffers of trainings with equal static parameters: each tensor gets the trainings as a
+    new first axis."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Yields groups of rows of `trainings` whose trainings can be trained in one pack, as pairs of a row and its
-    training."""
+    """Groups trainings that can share one batched program. Yields each group as a list with a pair for each training:
+    its row of the table `trainings`, and its parameters and seed."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
@@ -163,7 +164,7 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
 
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
-    """Returns the place and the file name of each stored state, by training."""
+    """Returns for each training whose weights are stored the place and the name of the file."""
     homes = [place for place in directory.homes if place.has_folder(FOLDER)]
     return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
 
@@ -195,8 +196,8 @@ def _table(state: State) -> pa.Table:
 def find_base(
     workload: Workload[Any], values: Mapping[str, Value], known: Mapping[str, str] = MappingProxyType({})
 ) -> NamedBase | None:
-    """Finds the base (weights of an earlier training) that the parameter values name, and registers it in this process
-    under its name; `None` if they name none.
+    """Finds the trained weights that a workload's trainings are to start from (the base), and makes them known in this
+    process; returns `None` if the parameters name none.
 
     Args:
         workload: The workload that starts from the base.
@@ -268,7 +269,7 @@ def _refused_base(outcome: str, expected: str) -> UserError:
 
 @contextmanager
 def _naming_base(given: str) -> Iterator[None]:
-    """A context that adds the user's value of the parameter `base` to every error."""
+    """A context that adds to every error the value that the user gave for the parameter `base`."""
     try:
         yield
     except UserError as error:

@@ -1,5 +1,5 @@
-"""A sweep opened for analysis. Its trainings can also be loaded as modules, continued from a step (forked) and trained
-again."""
+"""A sweep that was opened for analysis. Its trainings can also be loaded as modules, trained again, and continued from
+a step."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class OpenedSweep(SweepData):
-    """An opened sweep: its tables, the answers computed from them, and the modules of its trainings."""
+    """A sweep that was opened for analysis: its tables, figures and statistics, and the trained modules of its
+    trainings.
+    """
 
     def module(self, training: str, *, step: int | None = None) -> "nn.Module":
         """Returns the trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
@@ -47,7 +49,8 @@ class OpenedSweep(SweepData):
         redraw: Literal["data", "noise", "kick"] = "data",
         size: float = 0.01,
     ) -> "Fork":
-        """Continues one training from a step many times, which estimates P(outcome | the training's state there).
+        """Continues one training many times from a step, to estimate the chance of each outcome given the training's
+        state there.
 
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
@@ -75,8 +78,8 @@ class OpenedSweep(SweepData):
         outcome: str | None = None,
         size: float = 0.01,
     ) -> "Sealing":
-        """Finds the step at which a training's fate is sealed: continued from there, it ends with the same outcome with
-        a chance of at least 0.9.
+        """Finds the step from which on a training's outcome is nearly certain: if it is continued from there, it ends
+        with the same outcome with a chance of at least 0.9.
 
         Args:
             training, redraw, size: As `fork` takes them.
@@ -101,8 +104,8 @@ class OpenedSweep(SweepData):
         redraw: Literal["data", "noise", "kick"] = "data",
         size: float = 0.01,
     ) -> "Committors":
-        """Continues all trainings of a trial many times from some steps, to estimate how much of an outcome their
-        states at these steps decide.
+        """Continues all trainings of a trial many times from some steps, to estimate which share of their outcome is
+        decided by then.
 
         Args:
             trial: The trial: trainings of one configuration with different seeds.
@@ -121,8 +124,9 @@ class OpenedSweep(SweepData):
         return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that holds a training, and the training's name in it. The names differ because sweeps
-        that are opened together renumber their trials."""
+        """Returns the directory that holds a training, and the training's name in that directory.
+
+        The name differs if several sweeps are opened as one, because this renumbers their trials."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
@@ -136,7 +140,8 @@ class OpenedSweep(SweepData):
 
 
 def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
-    """Opens a sweep, or several sweeps of one workload as one, for analysis. The sweep may still be running.
+    """Opens a sweep for analysis, or several sweeps of one workload as if they were one. The sweep may still be
+    running.
 
     Args:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.

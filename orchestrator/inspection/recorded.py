@@ -1,4 +1,4 @@
-"""Recorded trainings: finds them by name, reads their rows, and makes the tasks that train them again."""
+"""Recorded trainings of a sweep: finds them by name, reads their rows, and makes the tasks that train them again."""
 
 import difflib
 import hashlib
@@ -53,7 +53,7 @@ def find_training(ledger: Ledger, name: str) -> str:
 
 
 def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
-    """Reads the rows of the given trainings from the ledger's tables.
+    """Reads the rows of the given trainings from all tables of the ledger.
 
     Raises:
         UserError: For an id that is not in the ledger.
@@ -69,7 +69,9 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """Returns the tasks that train the given rows of `trainings` again, in the same order."""
+    """Returns the tasks that train recorded trainings again, given their rows of the table `trainings`; in the same
+    order.
+    """
     return [
         Task(
             row["trial"],
@@ -83,7 +85,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 
 def has_end(row: Mapping[str, Any]) -> bool:
-    """Returns whether a training ended with finite weights, judged by its row of `trainings`."""
+    """Returns whether a training ended with finite weights, given its row of the table `trainings`."""
     # `diverged_step` is tested in addition to the outcome, because a pruned training may have diverged before.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
@@ -152,7 +154,8 @@ def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """Returns the ids of 1% of the trainings that did not fail, at least 2 and at most 1,000. The choice looks random.
+    """Returns the ids of the trainings that the self-check repeats: 1% of those that did not fail, at least 2 and at
+    most 1,000, chosen pseudo-randomly.
 
     Args:
         trainings: Rows of `trainings`, with `training_id` and `outcome`.

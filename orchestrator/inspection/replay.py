@@ -1,4 +1,4 @@
-"""Replays a training of a sweep: trains it again, alone in this process, on request with more measurements than were
+"""Trains a recorded training of a sweep again, alone in this process, on request with more measurements than were
 recorded."""
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from attnsweep.workloads.engine.schedule import dense_probe_steps
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Record):
-    """The result of a replay: a recorded training was trained again, alone, and compared with the ledger.
+    """The result of training a recorded training again, alone: how far it differs from the ledger.
 
     Attributes:
         sweep: The sweep.
@@ -44,7 +44,7 @@ class Replay(Record):
     notes: tuple[str, ...]
 
     def print(self, console: Console) -> None:
-        """Prints the recorded training beside the replayed one, with the deviations and the verdict."""
+        """Prints the recorded training beside the repeated one, how far they differ, and whether they agree."""
         deviation = self.deviation
         training = f"trial {deviation.trial}, replicate {deviation.replicate}"
         lines = [f"{deviation.training_id}: {training} of {self.sweep}", *self.notes]

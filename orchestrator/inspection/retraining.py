@@ -40,7 +40,7 @@ ExtraProbes: TypeAlias = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Retrained:
-    """A recorded training that was trained again to its end.
+    """A recorded training that was trained again to its end, with its weights and its difference from the record.
 
     Attributes:
         training: The parameters and seed.
@@ -91,7 +91,9 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Setting:
-    """The properties that recorded trainings must share so that one pack can repeat all of them exactly."""
+    """What recorded trainings must have in common so that one batch (pack) can repeat all of them exactly: shape
+    (static parameters), device, engine and width of the batch.
+    """
 
     shape: Shape
     device: str
@@ -105,7 +107,8 @@ def retrain(
     extra_probes: ExtraProbes | None = None,
     at_step: int | None = None,
 ) -> list[Retrained]:
-    """Trains some of a sweep's trainings again to their end. Trainings that may share a pack are trained together.
+    """Trains some of a sweep's trainings again to their end. Trainings that can share a batched program are trained
+    together.
 
     Args:
         training_ids: Ids of trainings in the ledger.
@@ -157,7 +160,7 @@ class _Ended:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """Trains packs of recorded trainings again; all packs have the same setting."""
+    """Trains packs (trainings in one batched program) of recorded trainings again, all of them in the same setting."""
 
     workload: Workload[Any]
     sweep: str
@@ -167,8 +170,8 @@ class _Repetition:
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
-        """Trains a pack again; returns the end of each training by (trial, replicate). If the pack raises, each
-        training is repeated alone."""
+        """Trains a pack of recorded trainings again. Returns the end of each training by (trial, replicate). If the
+        pack raises, each training is repeated alone."""
         context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
         try:
             with training_settings():
@@ -223,8 +226,8 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """Returns the setting in which this machine repeats a recorded training: shape (static parameters), device, engine,
-    width (pack size).
+    """Returns how this machine repeats a recorded training: its shape (static parameters), the device, the engine and
+    the width of the batch.
 
     Args:
         row, task: The training's row of `trainings`, and its task.
@@ -240,7 +243,7 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
 
 
 def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, every: int) -> tuple[str, ...]:
-    """Lists the reasons why the last digits of a repeated training may differ from the recorded ones on this machine.
+    """Lists the reasons why the last digits of a repeated training may differ on this machine from the recorded ones.
 
     Args:
         directory, row: The sweep, and the training's row of `trainings`.

@@ -1,10 +1,11 @@
-"""Finds the step at which a training's fate is sealed: continued from there, the training ends as it did with a chance
-of at least 0.9. The step is found by bisection over the training's probes, the steps at which it was measured.
+"""Finds the step from which on a training's outcome is nearly certain ("sealed"): continued from there, it ends as it
+did with a chance of at least 0.9.
 
-At each probe continuations are trained, 24 at a time, until an anytime-valid interval of the committor (the chance of
-the outcome) lies on one side of 0.9. The interval's error rate is shared among the probes that a bisection can visit,
-so all verdicts together are right with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may
-cross it several times.
+The step is found by bisection over the training's probes, the steps at which it was measured. At each probe
+continuations are trained, 24 at a time, until an anytime-valid interval of the committor (the chance of the outcome)
+lies on one side of 0.9. The interval's error rate is shared among the probes that a bisection can visit, so all
+verdicts together are right with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may cross it
+several times.
 """
 
 import math
@@ -33,7 +34,7 @@ Verdict: TypeAlias = Literal["open", "sealed", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Visit(Record):
-    """A step from which continuations were trained, and the share of them that ended like the training.
+    """A step from which continuations of a training were trained, and the share of them that ended like the training.
 
     Attributes:
         step: The step from which the continuations began.
@@ -47,8 +48,8 @@ class Visit(Record):
 
     @property
     def verdict(self) -> Verdict:
-        """`sealed` if the interval of the share of continuations that ended like the training lies above 0.9, `open` if
-        it lies below, else `undecided`."""
+        """Whether the outcome is nearly certain from this step on: `sealed` if the interval for the share of
+        continuations that ended like the training lies above 0.9, `open` if it lies below, else `undecided`."""
         assert self.rate.interval is not None
         _, low, high = self.rate.interval
         if low >= SEALED_AT:
@@ -58,8 +59,8 @@ class Visit(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sealing(Answer, Record):
-    """The step at which the fate of one training was sealed: from there on it ends as it did with a chance of at least
-    0.9.
+    """The step from which on the outcome of one training was nearly certain ("sealed", a chance of at least 0.9), with
+    the continuations that show it.
 
     Attributes:
         origin: The training.
@@ -80,14 +81,14 @@ class Sealing(Answer, Record):
 
     @property
     def sealed_at(self) -> int:
-        """The first step at which continuations showed that the fate is sealed (a chance of at least 0.9); at the
-        latest the training's end."""
+        """The first visited step from which on the outcome was nearly certain (a chance of at least 0.9); without one,
+        the step of the training's end."""
         return min((visit.step for visit in self.visits if visit.verdict == "sealed"), default=self.origin.n_steps)
 
     @property
     def open_at(self) -> int | None:
-        """The last step at which continuations showed that the fate is open (a chance below 0.9); `None` if no visited
-        step showed it."""
+        """The last visited step at which the outcome was still open (a chance below 0.9); `None` if it was open at no
+        visited step."""
         return max((visit.step for visit in self.visits if visit.verdict == "open"), default=None)
 
     @property
@@ -101,7 +102,9 @@ class Sealing(Answer, Record):
         return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
 
     def print(self, console: Console) -> None:
-        """Prints each visited step with its verdict, and the step at which the training's fate was sealed."""
+        """Prints each visited step with its verdict, and the step from which on the training's outcome was nearly
+        certain.
+        """
         for line in (f"{self.origin}; continuations with {DRAWS[self.redraw]}", *self.notes):
             console.print(line, soft_wrap=True, markup=False)
         grid = Table("from step", self.fate, "share (anytime interval)", "", box=None, header_style="bold")
@@ -129,8 +132,7 @@ def sealing(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Sealing:
-    """Finds the step at which the fate of a training was sealed (its outcome was nearly certain), as
-    `OpenedSweep.sealing` describes.
+    """Finds the step from which on the outcome of a training was nearly certain, as `OpenedSweep.sealing` describes.
 
     Args:
         directory, name, say: As in `fork`.
@@ -169,8 +171,8 @@ def sealing(
 
 
 def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit, ...]:
-    """Visits the first step, then repeatedly halves the range between a step at which the training's fate is not sealed
-    (nearly certain) and one at which it is.
+    """Visits the first step, then halves again and again the range between a step at which the training's outcome is
+    not nearly certain and a later one at which it is.
 
     Args:
         steps: The probes before the training's end; at the end the fate is sealed by definition.
@@ -189,8 +191,8 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Trains continuations from a step until an anytime-valid interval of the share that ends like the training lies on
-    one side of 0.9, or until `most` are trained.
+    """Trains continuations from a step until it is clear whether over 90% of them end like the training, or until
+    `most` are trained. An anytime-valid interval decides.
 
     Args:
         count: Trains the continuations with these numbers, from 1, and returns how many share the training's fate.

@@ -1,4 +1,4 @@
-"""The attention maps of some of a sweep's trainings, for the report."""
+"""The attention maps that a sweep's report shows, of some of its trainings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -21,8 +21,8 @@ _MOST_CELLS = 1_000_000
 
 
 def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
-    """Returns the attention maps of at most `most` trainings that the report shows in full, taking the outcomes in
-    turn.
+    """Returns the attention maps of at most `most` trainings for the report, with as many different outcomes as
+    possible.
 
     Trainings whose weights were not kept are repeated, those with equal static parameters together. Trainings with
     which the maps would have more than 1,000,000 cells are left out.

@@ -37,7 +37,7 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """The trained module of one training, with the training's row and parameters.
+    """The trained PyTorch module of one training, with the training's parameters and row of the ledger.
 
     Attributes:
         workload: The training's workload.
@@ -84,7 +84,9 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Loads a state (tensors by name) into a module, which gets the state's dtypes. Tied parameters stay tied."""
+    """Loads parameters and buffers (tensors by name) into a module, which takes over their dtypes. Tied parameters stay
+    tied.
+    """
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
@@ -139,7 +141,8 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
 
 
 def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None:
-    """Raises an error if an intervention fixes or scales heads at the step: other libraries cannot do this."""
+    """Raises an error if an intervention fixes or scales attention heads at the step. Other libraries could not
+    reproduce it."""
     ledger = Ledger(directory.place)
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step

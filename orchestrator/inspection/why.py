@@ -1,4 +1,5 @@
-"""Why a training is stuck where it ended: the words (terms) of its gradients, its attention and its forecast."""
+"""Analyses why a training is stuck where it ended: the terms of which its gradients are sums ("words"), its attention,
+and whether it will leave."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """The analysis of a training at its end: why it is stuck there.
+    """The analysis of why a training is stuck at its end.
 
     Attributes:
         sweep: The directory, as the user named it.
@@ -134,8 +135,8 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """Computes, in float64 whatever the training's dtype, the words (terms of the gradients) and the saddle (the
-    direction in which the loss curves down most)."""
+    """Computes the terms of which the training's gradients are sums ("words"), and the direction in which the loss
+    curves down most. In float64, whatever the training's dtype."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)

@@ -1,5 +1,4 @@
-"""The page about a stuck training: which words (terms of its gradients) vanish and why, how it could leave, and its
-forecast.
+"""The page about a stuck training: which terms of its gradients ("words") vanish and why, how it could leave, and when.
 
 A part is a component of the target, such as its mean. A pull is a word that contains the target, a brake is a word that
 contains the prediction. A part is starved if its words are small.
@@ -21,8 +20,8 @@ _MOST_NAMES = 8
 
 
 def pages_of(report: SweepReport) -> list[WhyPage]:
-    """Returns the page about each stuck training that the report shows. Trainings whose weights were not kept are
-    trained again.
+    """Returns a page about each stuck training that the report shows. Trainings whose weights were not kept are trained
+    again.
 
     Raises:
         UserError: If the sweep's code is not trusted, or fails.
@@ -31,8 +30,8 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 
 
 def page_of(analysis: Why) -> WhyPage:
-    """Lays out the analysis of one training: facts, the table of gradient terms ("words"), notes, attention maps, loss
-    curve."""
+    """Lays out the page about one stuck training: facts, a table of its gradient terms ("words"), notes, attention
+    maps, and the loss curve."""
     words = analysis.words
     other = [f"{analysis.difference}; this page is about that ending"] if analysis.difference else []
     facts = [("another ending", text) for text in other]
@@ -98,8 +97,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes how the training could leave each part of the target whose gradient terms are small (a starved part):
-    by which weight, and how fast."""
+    """Describes how the training could learn each part of the target whose gradient terms are all small: by which
+    weight, and how fast."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -141,8 +140,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns the number of steps of plain gradient descent after which the gradient terms of one part of the target
-    have changed a weight by the weight's own norm."""
+    """Returns after how many steps of plain gradient descent one weight has changed by its own norm, if only the
+    gradient terms of one part of the target act."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -205,8 +204,11 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Returns a row for each gradient term ("word"). For each part of the target it shows the pull (terms with the
-    target), the brake (terms with the prediction) and the share of both that does not cancel."""
+    """Returns the table of the sizes of the gradient terms ("words"), with a row for each weight and each form of term
+    in its gradient.
+
+    For each part of the target a row shows the pull (terms with the target), the brake (terms with the prediction), and
+    the share that is left when the two are added, because they partly cancel."""
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
@@ -224,8 +226,8 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns, for one gradient term and one part of the target, the sizes of the pull (terms with the target) and the
-    brake (terms with the prediction), and the share of their sum that does not cancel."""
+    """Returns the sizes of one kind of gradient term for one part of the target: those with the target (pull) and those
+    with the prediction (brake), and the share that is left when the two are added."""
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)

@@ -10,7 +10,7 @@ import attnsweep as at
 
 
 class Model(nn.Module):
-    """A causal transformer of one block. Replace it by any modules: attnsweep's parts, PyTorch's, or another
+    """A causal transformer of one block. Any modules may take its place: attnsweep's parts, PyTorch's, or another
     library's."""
 
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
@@ -51,7 +51,9 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
 
 
 def previous(weights: torch.Tensor) -> torch.Tensor:
-    """Returns how much each head attends to the previous token, (layer, head): a mean share of attention."""
+    """Returns how much attention each head gives to the previous token: its mean attention weight there, (layer,
+    head).
+    """
     return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean((1, 3))
 
 

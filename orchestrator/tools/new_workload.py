@@ -46,7 +46,7 @@ def write_workload(name: str, folder: Path) -> Path:
 
 
 def next_commands(name: str) -> list[tuple[str, str]]:
-    """Returns the commands to try after the file is written, each with its purpose."""
+    """Returns the commands that the user can try with the new file, each with its purpose."""
     file, workload = f"{name}.py", f"{name}.py:{name}"
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),

@@ -1,4 +1,4 @@
-"""Scores the attention matrices of a user's own model."""
+"""Scores the attention heads of a user's own model by their attention matrices."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from attnsweep.workloads.files import given_file
 
 
 def load_matrices(path: Path) -> NDArray[np.float64]:
-    """Loads an array of numbers from a `.npy` file. Nothing in the file is executed.
+    """Loads an array of numbers from a `.npy` file, without executing pickled code in it.
 
     Raises:
         UserError: If there is no such file, or it does not hold an array of numbers.
@@ -36,13 +36,13 @@ def load_matrices(path: Path) -> NDArray[np.float64]:
 
 
 def to_json(scores: MatrixScores, path: Path) -> str:
-    """Formats the scores as one line of JSON with a record per head."""
+    """Formats the scores of attention heads as one line of JSON with a record per head."""
     content = {"file": str(path), "heads": as_records(scores), "not_measured": list(NOT_MEASURED)}
     return json.dumps(content, allow_nan=False)
 
 
 def as_records(scores: MatrixScores) -> list[dict[str, object]]:
-    """Returns one record per head with its scores; `None` where a score is not defined."""
+    """Returns one record per attention head with its scores; a score that is not defined is `None`."""
     return [
         {
             "head": head,

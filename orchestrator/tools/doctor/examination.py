@@ -31,7 +31,8 @@ _TOKEN = "make one with ray get-auth-token --generate, and copy ~/.ray/auth_toke
 
 
 def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
-    """Checks this machine, or each node of a cluster. Yields the finding of each check as soon as it is made.
+    """Runs the checks of `attnsweep doctor` on this machine, or on each node of a cluster. Yields each check's result
+    as soon as it is known.
 
     Args:
         address: The cluster; `None` for this machine, on which no Ray is started.
@@ -57,7 +58,7 @@ def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
 
 
 def check_versions() -> Finding:
-    """Checks that the installed libraries have versions that attnsweep accepts."""
+    """Checks that the versions of the installed libraries are among those that attnsweep accepts."""
     unmet = []
     for requirement in map(Requirement, requires("attnsweep") or ()):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
@@ -76,7 +77,8 @@ def check_versions() -> Finding:
 
 
 def check_token(address: str | None) -> Finding:
-    """Checks that a cluster requires a token, and that this user keeps the token secret.
+    """Checks that a Ray cluster requires an access token, and that the file with this user's token is not readable by
+    others.
 
     Args:
         address: The cluster; `None` for this machine, on which Ray creates a token of its own.
@@ -128,8 +130,8 @@ def check_mlflow(uri: str | None = None) -> Finding:
 
 
 def check_directory(place: Place) -> Finding:
-    """Checks that a sweep directory, which need not exist yet, can be written. In an object store an object is written
-    and removed."""
+    """Checks that a directory, which need not exist yet, can be written as a sweep directory. In an object store it
+    tries this with an object that it removes again."""
     name = f"{secrets.token_hex(4)}.json"
     try:
         place.check_makeable()
@@ -145,7 +147,7 @@ def check_directory(place: Place) -> Finding:
 
 
 def _lets_strangers_in(address: str) -> bool:
-    """Returns whether the cluster answers the health check of a process that has no token."""
+    """Returns whether a Ray cluster answers a process that has no access token."""
     if address.startswith("ray://"):
         return False
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}

@@ -1,4 +1,5 @@
-"""The facts about a node, such as its GPUs. Run as a program on the node, this module prints the facts as JSON."""
+"""Collects the facts about one node, such as its GPUs. Run as a program on the node, this module prints the facts as
+JSON."""
 
 import json
 import os
@@ -48,7 +49,7 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Collects the facts about the node of this process, which takes seconds."""
+        """Collects the facts about the node that this process runs on, which takes seconds."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
@@ -75,7 +76,7 @@ def _with_slices(n_seen: int) -> int:
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """Trains a tiny pack (a batch of trainings). Returns the error, or an empty text if it succeeds.
+    """Trains a tiny batch of trainings, to show that the device works. Returns the error; empty if training succeeds.
 
     A GPU is selected by its index, and becomes the current device as in a trainer with one GPU.
     """

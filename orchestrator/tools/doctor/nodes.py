@@ -1,4 +1,4 @@
-"""Collects the facts of nodes, of this machine or of each node of a Ray cluster, and says what is wrong with them."""
+"""Collects the facts about this machine, or about each node of a Ray cluster, and finds what is wrong with them."""
 
 import json
 import os
@@ -63,7 +63,7 @@ class Node:
 
 
 def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
-    """Makes all checks that concern single nodes. Returns one finding for each check.
+    """Checks the facts about nodes, such as versions, GPUs and clocks. Returns one finding for each kind of check.
 
     Args:
         nodes: The answers of the nodes. If none of them has facts, nothing else is checked.
@@ -180,7 +180,8 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """Asks a new Python process on this node for its facts. Returns them as JSON and an error; one of them is empty."""
+    """Runs a new Python process on this node that collects the node's facts. Returns the facts as JSON, and the error;
+    one of the two is empty."""
     try:
         process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False

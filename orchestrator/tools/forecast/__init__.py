@@ -1,2 +1,2 @@
-"""`attnsweep forecast`: predicts, before a sweep runs, which of its trainings leave their plateau, and what the sweep
+"""`attnsweep forecast`: predicts, before a sweep runs, when its trainings leave the initial plateau, and what the sweep
 costs."""

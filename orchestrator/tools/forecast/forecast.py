@@ -1,4 +1,4 @@
-"""`attnsweep forecast`: predicts when a sweep's trainings leave their start (escape times), and what the sweep costs.
+"""`attnsweep forecast`: predicts when a sweep's trainings leave the initial plateau, and what the sweep costs.
 
 A sweep is split into cases: sets of trainings that differ only in init_sigma and seed.
 """
@@ -40,7 +40,8 @@ _MOST_CASES = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One case of a forecast: trainings that differ only in `init_sigma` and seed.
+    """One part of a forecast: a set of trainings that differ only in `init_sigma` (scale of the initial weights) and
+    seed.
 
     Attributes:
         chosen: The values of the parameters that vary besides init_sigma; for a range its middle.
@@ -54,8 +55,8 @@ class Case:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> tuple[list[Case], bool]:
-    """Returns the cases of a sweep: the combinations of its choices that can be trained, with each range at its middle.
-    Cases have no interventions; also returns whether the sweep has some.
+    """Returns the cases of a sweep: the combinations of its parameters' choices that can be trained, with each range
+    replaced by its middle. Also returns whether the sweep has interventions, which the cases leave out.
 
     Raises:
         SpecError: If no combination can be trained.
@@ -86,7 +87,7 @@ def cases_of(spec: Sweep, workload: Workload[Any]) -> tuple[list[Case], bool]:
 
 
 def _values(dimension: Varied) -> list[Scalar]:
-    """Returns all choices of a parameter, or the middle of its range."""
+    """Returns all choices of a parameter; for a range, only its middle."""
     if isinstance(dimension, Categorical):
         return list(dimension.choices)
     return dimension.model_copy(update={"points": 1}).grid()
@@ -109,7 +110,7 @@ def _sigmas(spec: Sweep, parameters: TrainingParameters, values: Mapping[str, Sc
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The forecast of a sweep: when its trainings leave their start (escape times, by case), and its price.
+    """The forecast of a sweep: the steps at which its trainings leave the initial plateau, and the sweep's cost.
 
     Attributes:
         sweep: The sweep's name.
@@ -142,7 +143,7 @@ class Forecast:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the cases, then the price."""
+        """Prints when the trainings of each case leave the initial plateau, then the sweep's cost."""
         lines = [self.sweep]
         for case, escapes in self.escapes:
             lines += _case_lines(case, escapes)
@@ -160,7 +161,8 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep. Stores the predicted price, with which the run that follows compares its cost.
+    """Forecasts a sweep from short trial trainings. Stores the predicted cost for the summary of the sweep, which
+    compares it with the actual cost.
 
     Args:
         code: The user's code that replaces the file that the spec names.
@@ -204,7 +206,9 @@ def forecast(
 
 
 def seeds_for(share: float) -> int:
-    """Returns the least number of trainings for which a share of `share` has a 95% Wilson interval within ±0.02."""
+    """Returns how many trainings are needed to know the share of stuck trainings within ±0.02 (95% Wilson interval), if
+    the share is about `share`.
+    """
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,5 @@
-"""Estimates the cost of a sweep from short trial trainings ("pilots"), in the sweep's own packs on this machine."""
+"""Estimates the cost of a sweep from short trial trainings ("pilots") on this machine, in batches as the sweep would
+train them."""
 
 import io
 import platform
@@ -40,7 +41,7 @@ _REPEATS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """The estimated cost of a sweep: seconds of training, rows and bytes.
+    """The estimated cost of a sweep: seconds of training, and rows and bytes of the stored results.
 
     A shape is a set of trainings that can share a pack.
 
@@ -69,7 +70,8 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The cost of the trainings of one shape (equal static parameters), as measured with short trial packs ("pilots").
+    """The cost of a sweep's trainings of one shape (equal static parameters), as measured with short trial trainings
+    ("pilots").
 
     Attributes:
         n_trainings: The expected number of the sweep's trainings with this shape.
@@ -86,8 +88,8 @@ class _Measured:
 
 
 def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: float = _SECONDS) -> Price:
-    """Estimates the cost of a sweep from short trial packs ("pilots"): two sizes of pack for each of the four most
-    frequent shapes (sets of static parameters).
+    """Estimates the cost of a sweep from short trial trainings ("pilots"): for each of the four most frequent shapes
+    (equal static parameters), batches of two sizes.
 
     Each pilot trains for some seconds, compilation excluded. Shapes that are not measured count as the average of those
     that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
@@ -132,8 +134,8 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
 
 
 def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
-    """Estimates the seconds that all trainings of one shape (equal static parameters) take, if one trainer divides them
-    into packs.
+    """Estimates the seconds that one trainer needs for all trainings of one shape (equal static parameters), divided
+    into packs (trainings in one batched program).
 
     Args:
         seconds: The seconds of a pack by pack size, for one or two sizes. Interpolation and extrapolation are linear.
@@ -180,8 +182,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains a pack with more and more steps, up to the most that a pilot (a short trial) has time for. Returns the
-    result of the longest, its seconds by repetition, and its steps."""
+    """Trains a pack with more and more steps, as far as the time for a short trial allows. Returns the longest trial's
+    result, its seconds in each repetition, and its number of steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.
@@ -222,7 +224,8 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
 
 
 def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParameters:
-    """Returns the parameters with fewer steps; unchanged if the workload derives the number of steps from epochs."""
+    """Returns a training's parameters with fewer steps; unchanged if the workload derives the number of steps from
+    epochs."""
     try:
         return replace(parameters, n_steps=n_steps)
     except UserError:

@@ -1,4 +1,5 @@
-"""`attnsweep prepare-corpus`: turns pairs of sentences into a corpus for the workload `translation`.
+"""`attnsweep prepare-corpus`: turns pairs of sentences into a corpus for the workload `translation`. Arrays have the
+axis N: sentence pairs.
 
 Axis: N sentence pair.
 """
@@ -46,7 +47,7 @@ from attnsweep.workloads.translation.corpus import (
 def prepare_pairs(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Prepared:
-    """Prepares a corpus from a file of parallel text: reads the pairs, builds the corpus, and writes it to `out`.
+    """Prepares a corpus of sentence pairs from a file of parallel text, and writes the corpus to a file.
 
     Args:
         file, source, target: As in `read_pairs`.
@@ -92,8 +93,8 @@ def prepare_pairs(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """Assigns each of the N pairs of sentences to training, validation or test. Returns the part of each pair, and the
-    pairs of each part.
+    """Assigns each pair of sentences to training, validation or test. Returns each pair's part, and the pairs of each
+    part.
 
     The part of a pair depends on the source sentence and the seed alone, not on the other rows of the file.
     """
@@ -118,7 +119,8 @@ def _with_vocabulary(
     is_trained_N: NDArray[np.bool_],
     settings: PreparationSettings,
 ) -> Sentences:
-    """Returns the sentences of one language with numbered words. The vocabulary comes from the training part alone."""
+    """Returns the sentences of one language with words replaced by their numbers in a vocabulary, which is learned from
+    the training sentences alone."""
     words = learn_vocabulary(
         texts.filter(pa.array(is_trained_N)).to_pylist(),
         "words",

@@ -1,4 +1,4 @@
-"""Reads columns of bytes from a file of text. The content is checked later, row by row.
+"""Reads columns of text from a file, as bytes. Whether they are valid text is checked later, row by row.
 
 pyarrow's CSV reader is not used: it fails on a row that has both a wrong number of fields and a byte that is not UTF-8,
 and on a line longer than its block.
@@ -30,7 +30,7 @@ _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their 
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Columns of a file of text, N texts each, as bytes that are not decoded yet.
+    """Columns of text from a file, as bytes that are not decoded yet. Each column has N texts.
 
     Attributes:
         names: The names of the columns; empty for the lines of a plain text.
@@ -136,7 +136,7 @@ def _tsv_columns(path: Path) -> _Columns:
 
 
 def _lines(body: bytes) -> pa.LargeBinaryArray:
-    """Splits a text into lines. Each keeps its line end, which is removed later when fields are trimmed."""
+    """Splits a text into lines. Each line keeps its line end, which is removed later."""
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
     if body and not body.endswith(b"\n"):
         ends = np.append(ends, len(body))

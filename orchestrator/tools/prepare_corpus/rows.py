@@ -1,4 +1,4 @@
-"""Decides which rows of a file can be used and which are held out, and writes the prepared corpus.
+"""Decides which rows of a text file can be used and which are held out from training, and writes the prepared corpus.
 
 Axis: N row.
 """
@@ -33,7 +33,7 @@ _NO_TEXT = r"[\p{Cc}\x{FFFD}]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationSettings:
-    """The settings for preparing a corpus: which words and rows are kept, and which rows are held out.
+    """The settings for preparing a corpus: which words and rows are kept, and which rows are held out from training.
 
     Attributes:
         unit: Whether a token is a word or a character. Pairs of sentences are always split into words.
@@ -71,7 +71,7 @@ class PreparationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A prepared corpus that was written to a file.
+    """A corpus that was prepared and written to a file, with facts about its origin, rows and words.
 
     Attributes:
         out: The file.
@@ -102,7 +102,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsableRows:
-    """The N rows of a file that are kept, and the numbers of dropped rows.
+    """The texts of those rows of a file that are kept, and the numbers of dropped rows by reason.
 
     Attributes:
         texts, sentences: For each column the texts (N,), and the same texts split into words.
@@ -114,7 +114,7 @@ class UsableRows:
     dropped: dict[str, int]
 
     def counts(self) -> dict[str, Any]:
-        """Returns the numbers of rows of the file, of kept rows, and of dropped rows by reason."""
+        """Returns how many rows the file has, how many are kept, and how many are dropped for each reason."""
         kept = len(self.texts[0])
         return {"rows": kept + sum(self.dropped.values()), "kept": kept, "dropped": self.dropped}
 
@@ -166,8 +166,7 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns for each of N sentences a pseudo-random number from 0 to 1 that depends only on the sentence and the
-    seed."""
+    """Returns for each sentence a pseudo-random number from 0 to 1 that depends only on the sentence and the seed."""
     texts = (f"{seed} {text}".encode() for text in sentences.joined().to_pylist())
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
@@ -179,7 +178,7 @@ def in_words(numbers: Mapping[str, int]) -> str:
 
 
 def check_out(out: Path, kind: Format[Any]) -> None:
-    """Checks that the prepared corpus can be written to a path. Does not touch the path.
+    """Checks that the prepared corpus can be written to a path, without writing there.
 
     Raises:
         UserError: If its folder cannot be written, or the path holds a file of another kind.
@@ -195,7 +194,7 @@ def check_out(out: Path, kind: Format[Any]) -> None:
 
 
 def write(table: pa.Table, out: Path) -> None:
-    """Writes a table to a Parquet file: durably under a temporary name, then by an atomic rename.
+    """Writes a table to a Parquet file. A file that was there before stays until the new one is complete.
 
     Raises:
         UserError: If the file cannot be written.
@@ -238,7 +237,7 @@ def _decodes(text: bytes) -> bool:
 
 
 def _decoded(column: pa.LargeBinaryArray, is_utf8_N: NDArray[np.bool_]) -> pa.LargeStringArray:
-    """Decodes and trims N texts. A text that is missing or cannot be decoded becomes empty."""
+    """Decodes texts from bytes and trims them. A text that is missing or cannot be decoded becomes empty."""
     filled = pc.fill_null(pc.if_else(pa.array(is_utf8_N), column, b""), b"")
     return pc.utf8_trim_whitespace(filled.cast(pa.large_string()))
 

@@ -1,4 +1,5 @@
-"""`attnsweep prepare-corpus --unit`: prepares one column of text for the workload `gpt`. Axis: N row."""
+"""`attnsweep prepare-corpus --unit`: prepares one column of text, or a plain text, as a corpus for the workload
+`gpt`."""
 
 import shlex
 from dataclasses import asdict
@@ -24,7 +25,8 @@ from attnsweep.workloads.gpt.text import PART_NAMES, SPECIALS, TEXT_FILE, UNK, m
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: PreparationSettings) -> Prepared:
-    """Prepares one column of a file, or a plain text: numbers the tokens and writes them to `out`.
+    """Prepares a corpus from one column of a file, or from a plain text: splits it into tokens, numbers them, and
+    writes them to `out`.
 
     Args:
         file, column: As in `read_rows`.

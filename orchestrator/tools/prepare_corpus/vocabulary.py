@@ -28,7 +28,7 @@ _CHUNK_ROWS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentences:
-    """N sentences of one language, stored as the numbers of their words in a vocabulary.
+    """Sentences of one language, stored as the numbers of their words in a vocabulary.
 
     Attributes:
         words: The distinct words.
@@ -50,14 +50,16 @@ class Sentences:
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
     def share_of(self, word: int) -> float:
-        """Returns the share of a word, such as the unknown word, among all words."""
+        """Returns which share of all words in the sentences is the given word, such as the unknown word."""
         return float((self.numbers.flatten().to_numpy() == word).mean())
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """Returns the same sentences with words numbered by another vocabulary. Words outside it become `unknown`."""
+        """Returns the same sentences with words numbered as in another vocabulary. Words that it lacks become
+        `unknown`.
+        """
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
@@ -81,8 +83,10 @@ def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns the special tokens, then all words that occur at least `min_frequency` times: the most frequent first,
-    equally frequent ones in the order of their bytes."""
+    """Returns a vocabulary: the special tokens, then all words that occur at least `min_frequency` times, the most
+    frequent first.
+
+    Equally frequent words are in the order of their bytes."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
