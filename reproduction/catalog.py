@@ -1,4 +1,4 @@
-"""The catalog of reproductions that attnsweep ships. It imports a reproduction only when that runs."""
+"""The catalog of the reproductions that attnsweep ships. The code of a reproduction is imported only when it runs."""
 
 import pkgutil
 import tomllib
@@ -52,7 +52,7 @@ class Reproduction:
     corpus: str | None = None
 
     def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
-        """Returns the reproduction with the options of the command line filled in.
+        """Returns the reproduction as changed by the options `--full` and `--corpus` of the command line.
 
         Raises:
             UserError: For an option that the reproduction does not support, or for both options.
@@ -88,7 +88,9 @@ class Reproduction:
 
 
 def _shipped() -> Iterator[Reproduction]:
-    """Yields the reproductions of catalog.toml, which names functions without `attnsweep.reproduction.`."""
+    """Yields the reproductions that catalog.toml lists. The file names their functions without the prefix
+    `attnsweep.reproduction.`.
+    """
     text = files("attnsweep.reproduction").joinpath("catalog.toml").read_text(encoding="utf-8")
     for entry in tomllib.loads(text)["reproduction"]:
         paths = {

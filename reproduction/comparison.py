@@ -18,7 +18,7 @@ _VERDICTS = {True: Text("agrees"), False: Text("differs", "bold red"), None: Tex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedValue:
-    """One published value or claim with our value, its interval, and whether they agree.
+    """One published value or claim beside our value, with the interval of our value and whether the two agree.
 
     Attributes:
         name: What is compared.

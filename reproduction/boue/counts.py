@@ -1,4 +1,5 @@
-"""The parameter counts that Boue 2025 prints, compared with our model, and the paper's statements about cost.
+"""The parameter counts that Boue 2025 prints, compared with our GPT model, and what the paper states about the cost of
+computing it.
 
 Parameters are counted by building the model without memory (torch's meta device), not by the paper's formulas. The
 small random models on which formulas are compared are here too.
@@ -37,7 +38,9 @@ _SMALL = GPTShape(n_words=11, n_tokens=24, d_model=16, n_heads=2, n_blocks=2)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares counts of parameters, cache entries and multiplications with the paper's. Trains nothing."""
+    """Compares our GPT's numbers of parameters, cached keys and values, and multiplications with those of the paper.
+    Trains nothing.
+    """
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(
@@ -58,7 +61,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Counts the numbers in all trained parameters of a model."""
+    """Returns the number of trained scalars in a model."""
     return sum(value.numel() for value in module.parameters())
 
 
@@ -75,8 +78,8 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """Returns our count beside the value of a formula, as a row of the comparison. The paper does not print
-    this count.
+    """Returns a row of the comparison for a number that the paper does not print: the number counted in our model
+    beside the value of a formula.
     """
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
@@ -123,8 +126,8 @@ def _further() -> Iterator[ComparedValue]:
 
 
 def _flat() -> ComparedValue:
-    """Compares the number of flat directions of the weights, along which the loss is constant everywhere, with a
-    formula.
+    """Compares with a formula the number of flat directions: directions of the GPT's weights along which the loss is
+    constant everywhere.
 
     The flat directions are the key biases, and a constant added to a row of a matrix.
     """
@@ -164,7 +167,7 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares the number of multiply-adds in the attention of all blocks with formulas.
+    """Compares with formulas how many multiply-adds the attention of all blocks takes.
 
     Attention's scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are computed
     otherwise, and are not counted.
@@ -194,7 +197,7 @@ def _attention_products(run: Callable[[], object]) -> int:
 
 
 def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
-    """Builds a float64 model in which all parameters are random, the gains and biases of LayerNorm too."""
+    """Builds a float64 GPT in which all parameters are random, including the gains and biases of LayerNorm."""
     model = GPT(shape, layer_norm_eps=layer_norm_eps, lora_scale=1.7).double()
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():

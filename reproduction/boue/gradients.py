@@ -88,7 +88,9 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def gradients_of(model: GPT, batch: Batch) -> tuple[dict[str, Tensor], float]:
-    """Computes the gradients of all parameters with autograd. Returns them by parameter name, and their joint norm."""
+    """Computes the gradients of all parameters with autograd. Returns them by parameter name, and the norm of all
+    gradients together.
+    """
     values = dict(model.named_parameters())
     gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
     return dict(zip(values, gradients, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in gradients))
@@ -126,8 +128,10 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Checks that the gradient of the value bias b_v is only the output weights w_3 times the gradient of the output
-    bias b_3, although the paper says that b_v makes a contribution of its own.
+    """Checks a statement of the paper, that the bias of attention's values contributes to the gradients in its own
+    right. In fact its gradient follows from the gradient of the output bias.
+
+    The gradient of the value bias is the product of the output weights and the gradient of the output bias.
     """
     model = random_model(_PLAIN, 1e-5)
     gradients, norm = gradients_of(model, random_batch(_PLAIN.n_words))
@@ -151,7 +155,7 @@ States = dict[str, Tensor]
 
 
 def states_of(model: GPT, batch: Batch) -> States:
-    """Returns the residual stream after each layer as our model computes it."""
+    """Returns the residual stream of our model after each layer."""
     x = model.embedded(batch["token"])
     sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
     states = {"embeddings": x}
@@ -165,7 +169,7 @@ def states_of(model: GPT, batch: Batch) -> States:
 
 
 def states_by_hand(model: GPT, batch: Batch) -> States:
-    """Computes the residual stream after each layer by the paper's formulas. Takes the parameters by name."""
+    """Computes the residual stream after each layer by the formulas of the paper, from the parameters by name."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
     x = p["token.weight"][token_T] + p["position"][:n]
@@ -223,7 +227,9 @@ class MaskThatMultiplies(Attention):
     """Attention with the causal mask as equation 13 prints it: logits above the diagonal are multiplied by 0."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes attention like `Attention.attend`, with a mask that multiplies the logits."""
+        """Computes attention like `Attention.attend`, but its causal mask multiplies the logits of later tokens by
+        0.
+        """
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), value_BHKE.shape[1])
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT * (sight.bias_BQK.unsqueeze(1) == 0), -1)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
@@ -274,8 +280,10 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """Measures two errors of the causal mask as equation 13 prints it, which multiplies logits by 0 instead of adding
-    minus infinity.
+    """Measures what goes wrong if the causal mask multiplies the logits of later tokens by 0, as equation 13 prints it,
+    instead of adding minus infinity.
+
+    Returns the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
 
     The errors are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
     """
@@ -288,8 +296,8 @@ def multiplying_mask() -> tuple[float, float]:
 
 
 def low_rank_without_the_weight() -> float:
-    """Returns the relative error of the printed gradient below the last layer with a low-rank update: the print leaves
-    out the frozen weight.
+    """Returns the relative error of a printed gradient: that with respect to the input of a last layer with a low-rank
+    update. The paper's formula leaves out the frozen weight.
     """
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (
@@ -301,8 +309,10 @@ def low_rank_without_the_weight() -> float:
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """Returns the relative error of the gradient of LayerNorm (equation 40) if LayerNorm is (x - mean) / (s + eps),
-    where s is the standard deviation.
+    """Returns the relative error of the printed gradient of LayerNorm (equation 40) if epsilon is added to the standard
+    deviation instead of the variance.
+
+    LayerNorm is then (x - mean) / (s + eps), with the standard deviation s.
     """
     draw = torch.Generator().manual_seed(4)
     x, D = (torch.randn(7, 12, generator=draw, dtype=torch.float64) for _ in range(2))
@@ -316,8 +326,8 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
 
 
 def cache_error(scale: float | None) -> float:
-    """Returns the largest error of the last token's logits if steps with a key-value cache multiply attention scores by
-    `scale`.
+    """Returns the largest error of the last token's logits if tokens are read one by one with a key-value cache and
+    attention scores are multiplied by `scale`.
 
     The paper prints the step with the cache without a scale, which is 1; `None` is the model's own scale.
     """

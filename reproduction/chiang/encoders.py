@@ -51,8 +51,11 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """Sets a head so that token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n
-    if the attention scale has that factor.
+    """Sets the weights of an attention head so that the logit of a query token for a key token is the product of two
+    numbers: a weighted sum of the query token's activations, and one of the key token's.
+
+    Token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n if the attention scale
+    has that factor.
 
     Args:
         query, key: Weights by input dimension.
@@ -83,8 +86,8 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """Returns an equivalent encoder with LayerNorm. It stores each activation x together with -x, so that the mean is
-    0.
+    """Returns an encoder with LayerNorm that gives the same answers as `plain`, which has none. It stores each
+    activation x together with -x, so that the mean is 0.
 
     LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs are preserved.
     The last feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last
@@ -98,7 +101,8 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """Returns an equivalent encoder with LayerNorm and one more layer, which erases all activations but the answer.
+    """Returns an encoder with LayerNorm and one more layer than `plain` that gives the same answers. The additional
+    layer erases all activations but the answer.
 
     At epsilon 0 its logit is +l or -l at every length, where l is chosen so that the cross-entropy is
     `cross_entropy_bits`.
@@ -115,7 +119,9 @@ def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: 
 
 
 def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
-    """Returns an encoder with LayerNorm and twice the width of `plain`. Its additional layers have weights 0."""
+    """Returns an encoder with LayerNorm that computes the layers of `plain` and stores each activation x together with
+    -x. The weights of its additional layers are 0.
+    """
     D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
     K = D // H
     shape = EncoderShape(
@@ -144,8 +150,8 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Makes a feed-forward part erase every dimension x_j except the answer: it subtracts x_j, written as relu(x_j) -
-    relu(-x_j).
+    """Sets the weights of a layer's feed-forward part so that it sets every activation to 0 except the answer: it
+    subtracts each x as relu(x) - relu(-x).
     """
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()

@@ -42,8 +42,8 @@ _NO_SWEEP = "Nothing is trained here: no sweep."
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """An encoder's answers to random strings of one length: the cross-entropy of each answer, and whether it is
-    right.
+    """The answers of an encoder to random strings of one length: the cross-entropy on each string, and whether the
+    answer is right.
     """
 
     bits_B: Tensor
@@ -51,22 +51,22 @@ class Answers:
 
     @property
     def mean_bits(self) -> float:
-        """The mean cross-entropy over the strings, in bits."""
+        """The cross-entropy in bits, averaged over strings."""
         return float(self.bits_B.mean())
 
     @property
     def standard_error_bits(self) -> float:
-        """The standard error of the mean over random strings."""
+        """The standard error of the mean cross-entropy over random strings, in bits."""
         return float(self.bits_B.std(correction=1)) / math.sqrt(self.bits_B.shape[0])
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers."""
+        """The fraction of strings that the encoder answers rightly."""
         return float(self.is_right_B.double().mean())
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Computes in double precision an encoder's answers to `n_strings` uniformly random strings of one length.
+    """Computes in float64 the answers of an encoder to `n_strings` uniformly random strings of one length.
 
     The strings depend on the length only, so every call for one length draws the same strings.
     """
@@ -110,7 +110,9 @@ length."""
 def reproduce_fig2(
     directory: Path, console: Console, lengths: Lengths = FIG2_LENGTHS, n_strings: int = 1000
 ) -> Comparison:
-    """Computes the answers of the exact transformers to `n_strings` random strings of each of many lengths."""
+    """Computes the answers of the encoders with exact weights to `n_strings` random strings of each of many lengths,
+    and compares their cross-entropies with figure 2.
+    """
     console.print("answering random strings by the exact transformers, up to length 1,000")
     found: dict[str, list[list[Answers]]] = {}
     for language in lengths:
@@ -250,9 +252,7 @@ def _turns_row(name: str, values: NDArray[np.float64], least: float) -> Compared
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """Counts the turning points of a curve, from rising to falling or back. Movements smaller than `least` are
-    ignored.
-    """
+    """Counts the points where a curve turns from rising to falling or back, ignoring movements smaller than `least`."""
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:
@@ -297,7 +297,8 @@ def reproduce_flawed_first(
     lengths: Sequence[int] = FLAWED_LENGTHS,
     n_strings: int = 1000,
 ) -> Comparison:
-    """Computes the answers of the one-layer transformer for FIRST to its hardest strings and to random ones.
+    """Tests the one-layer encoder for FIRST (does a string start with 1?) on random strings and on those that are
+    hardest for it.
 
     The other positions of a long string outweigh the first one, so the transformer fails on long strings.
     """
@@ -369,8 +370,8 @@ _ROUNDING = 1e-4
 def reproduce_confidence(
     directory: Path, console: Console, lengths: Lengths = CONFIDENCE_LENGTHS, n_strings: int = 20
 ) -> Comparison:
-    """Builds transformers whose cross-entropy should be one of three targets, and measures them on strings of the given
-    lengths.
+    """Builds encoders whose cross-entropy should have a chosen value, for three values, and measures it on strings of
+    the given lengths.
     """
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
@@ -409,6 +410,8 @@ def reproduce_confidence(
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
-    """Returns the largest cross-entropy of any string, in bits, and whether all strings are answered right."""
+    """Returns the largest cross-entropy of an encoder on any of the strings, in bits, and whether all its answers are
+    right.
+    """
     by_length = [answers(encoder, language, length, n_strings) for length in lengths]
     return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

@@ -1,5 +1,5 @@
-"""Figure 4 of Chiang & Cholak 2022: the language FIRST learned from strings of one length, tested at length 1,000; and
-PARITY with the same set-up, which they report is never learned.
+"""Figure 4 of Chiang & Cholak 2022: the language FIRST, learned from strings of one length and tested at length 1,000.
+With the same set-up PARITY, of which the paper reports that it is never learned.
 """
 
 import itertools
@@ -73,13 +73,13 @@ class Curve:
 
     @property
     def final(self) -> list[float]:
-        """The value of each seed at the last epoch."""
+        """The values of the metric at the last epoch, one for each seed."""
         return [float(value) for value in self.values[-1]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """A row of the figure, which shows one metric for every attention scale.
+    """One row of plots in the figure: it shows one metric, with a plot for each attention scale.
 
     Attributes:
         metric, label: The metric that it shows, and the label of its axis.
@@ -105,7 +105,9 @@ def longest_test_length(sweep: SweepDirectory) -> int:
 
 
 def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
-    """Reads the curves of every configuration, by scale and increasing length."""
+    """Reads the metrics of a finished sweep by epoch, for each configuration, sorted by attention scale and training
+    length.
+    """
     points: dict[tuple[Cell, str], list[tuple[int, list[float]]]] = {}
     for scale, length, metric, step, values in queried(sweep, _CURVES, list(metrics)):
         points.setdefault((Cell(scale, length), metric), []).append((step, values))
@@ -116,20 +118,24 @@ def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
 
 
 def cells_of(curves: Curves) -> list[Cell]:
-    """Returns the configurations of the curves: those without log n scaling first, then by increasing length."""
+    """Returns the configurations of the curves in the order of the figure: attention scales without log n first, then
+    by increasing training length.
+    """
     order = list(SCALES)
     return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
 
 
 def from_zero(curves: Curves, metric: str) -> Bounds:
-    """Returns the limits of an axis: 0 and the highest value that any training has at any time."""
+    """Returns the limits of a plot's axis: 0, and the highest value of the metric in any training at any time."""
     return 0.0, max(
         float(values.max()) for (_, name), curve in curves.items() if name == metric for values in curve.values
     )
 
 
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
-    """Draws means over seeds with 95% intervals: a row per panel, a column per attention scale, a colour per length."""
+    """Draws the mean of each metric over seeds against the epoch, with 95% intervals: a row of plots per metric, a
+    column per attention scale, a colour per training length.
+    """
     cells = cells_of(curves)
     scales = list(dict.fromkeys(cell.attention_scale for cell in cells))
     lengths = sorted({cell.train_length for cell in cells})
@@ -166,7 +172,7 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
 
 
 def frame(place: Axes, chance: float | None = None) -> None:
-    """Draws the grid and ticks of a panel of the figure, and a dashed line at the value of random guessing, if it is
+    """Draws the grid and ticks of a plot, and a dashed line at the value that random guessing reaches, if it is
     known.
     """
     if chance is not None:
@@ -309,8 +315,8 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Leaves it undecided whether a row agrees with the paper if its mean is near chance level but its interval reaches
-    far from it.
+    """Returns the row with `agrees` unset if it disagrees with the paper although its mean is near chance level: then
+    only its interval reaches far from chance.
     """
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 

@@ -111,7 +111,9 @@ def reproduce_corpus(directory: Path, console: Console, corpus: str) -> Comparis
 
 
 def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Compares a finished sweep with the paper, and repeats two of its trainings to get their translations."""
+    """Compares a finished sweep on a prepared corpus with the paper's table, and trains two of its translators again to
+    get their translations.
+    """
     comparison = compare(sweep, directory)
     console.print("training two translators again, for their translations of the long sentences")
     baseline, scaled = (_long(sweep, scale) for scale in ("inv_sqrt_d", "log_n_inv_sqrt_d"))
@@ -130,8 +132,8 @@ def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> 
 
 
 def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
-    """Returns the BLEU score of the second translator minus that of the first, for bootstrap resamples of the
-    sentences.
+    """Draws bootstrap samples of the sentences, and returns for each the BLEU score of the second translator minus that
+    of the first.
 
     Args:
         baseline, scaled: Translations of the same sentences, in the same order.
@@ -158,8 +160,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns the translations of the long test sentences by that training with this attention scale that has the
-    median BLEU score.
+    """Returns translations of the long test sentences: those of the training whose BLEU score is the median among
+    trainings with the given attention scale.
     """
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
@@ -168,8 +170,8 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """Returns the counts from which BLEU is computed, (sentences, counts): for each sentence its lengths, and how many
-    of its n-grams match the reference, of how many.
+    """Returns the counts from which the BLEU score is computed, (sentences, counts): the lengths of each sentence, the
+    number of its n-grams, and how many of them match the reference.
     """
     lines = [
         metric.sentence_score(hypothesis, [reference])

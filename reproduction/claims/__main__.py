@@ -41,12 +41,12 @@ RECORD = "verdicts.toml"
 
 
 class StoppedError(Exception):
-    """Raised if the user stops a claim's sweep."""
+    """Raised if the user stops the sweep of a claim before it is decided."""
 
 
 def main() -> int:
-    """Measures the claims that the arguments name again, prints and records the results. Returns 1 if a claim fails, 2
-    for a bad argument.
+    """Measures the claims that the command line names again, prints the results and records them. Returns 1 if a claim
+    fails, 2 for a bad argument.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -122,15 +122,15 @@ class Decided:
 
     @classmethod
     def of(cls, verdict: Verdict, cpu_seconds: float) -> "Decided":
-        """Extracts from a verdict what is recorded about it."""
+        """Makes the entry that is recorded for a claim from the result of its verification."""
         evidence = said(verdict.looks[-1].evidence).removeprefix("evidence ") if verdict.looks else "none"
         claim = verdict.claim
         return cls(claim.name, claim.seed, verdict.decision, verdict.n_trainings, evidence, round(cpu_seconds, 1))
 
 
 def _decide_all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
-    """Decides all claims and prints a table of verdicts. If one claim cannot be decided, the table has those
-    before it.
+    """Decides all claims by training, and prints a table of the verdicts. If a claim cannot be decided, the table has
+    only the claims before it.
     """
     console.print(announcement(claims, read_record(STATED / RECORD)), highlight=False)
     decided: list[Decided] = []
@@ -240,8 +240,8 @@ def _group_named(name: str) -> list[Stated]:
 
 
 def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
-    """Measures the claims of a group again on another seed. Returns the claims for which a new value was found, each
-    with its value.
+    """Measures the claims of a group again on another seed. Returns each claim for which a new value was found, with
+    that value.
 
     Args:
         chosen: The claims.

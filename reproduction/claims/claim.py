@@ -1,5 +1,5 @@
-"""The claims of the documents, read from docs/claims/*.toml, and tests of whether a second measurement agrees with
-each.
+"""The documentation's claims (numbers with intervals), read from docs/claims/*.toml, and tests of whether a second
+measurement of a number agrees with the first.
 
 A claim is a number with an interval, or a number that is counted. A share of independent trainings is compared by
 Fisher's exact test. A rate over trials has Wilson's interval with an effective number of trainings, which is recovered
@@ -31,7 +31,8 @@ class _Strict(BaseModel):
 
 
 class Trained(_Strict):
-    """The sweep whose trainings measure a claim.
+    """The sweep whose trainings measure a claim again: which shipped sweep, with which changes, and how its result is
+    counted.
 
     Attributes:
         sweep: The name of a shipped sweep.
@@ -97,7 +98,8 @@ class Claim(_Strict):
 
 
 class Group(_Strict):
-    """Claims of one page that one command measures. Fields that all of them share are stored once.
+    """Claims (numbers with intervals) of one page that the same command measures. Fields that all of them share are
+    stored once.
 
     Attributes:
         name: The name of the group.
@@ -121,7 +123,7 @@ class Group(_Strict):
     claims: tuple[dict[str, Any], ...]
 
     def rows(self) -> Iterator[Claim]:
-        """Yields the group's claims, each completed by the fields that the group shares."""
+        """Yields the claims of the group, each with the fields that are stored once for the whole group filled in."""
         for fields in self.claims:
             yield Claim(**(self.shared | fields))
 
@@ -155,7 +157,7 @@ class Page(_Strict):
 
 
 class Stated(_Strict):
-    """A claim together with its page, and with the group of claims that it is measured with."""
+    """A claim (a number with its interval) together with its page and the group of claims that are measured with it."""
 
     page: str
     group: Group
@@ -163,7 +165,7 @@ class Stated(_Strict):
 
     @property
     def name(self) -> str:
-        """The name that identifies the claim among all claims."""
+        """The unique name of the claim: the name of its group, and what is measured."""
         return f"{self.group.name}: {self.claim.row}"
 
 
@@ -240,8 +242,8 @@ class Measured:
 
 
 def p_value(claim: Claim, again: Measured) -> float:
-    """Returns the probability that two measurements of the same true number differ at least as much as the claim and
-    its repetition.
+    """Returns the probability that two measurements of one true number differ at least as much as the documented number
+    and its repetition.
     """
     from scipy import stats
 
@@ -273,7 +275,8 @@ def p_value(claim: Claim, again: Measured) -> float:
 
 
 def holm(p_values: Sequence[float], family_error: float = FAMILY_ERROR) -> list[bool]:
-    """Returns which hypotheses Holm's method rejects. With probability 1 - `family_error` it rejects no true one.
+    """Returns which hypotheses are rejected by Holm's method for several tests. With probability 1 - `family_error` it
+    rejects no true hypothesis.
 
     Source: Holm 1979, Scand. J. Statist. 6. It holds for any dependence between the tests.
     """
@@ -286,7 +289,7 @@ def holm(p_values: Sequence[float], family_error: float = FAMILY_ERROR) -> list[
 
 
 def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> float:
-    """Returns the number of independent trainings for which Wilson's interval would be as wide as the given
+    """Returns the number of independent trainings for which Wilson's interval of a rate would be as wide as the given
     interval.
     """
     least, most = 1e-3, 1e9
@@ -322,7 +325,8 @@ def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """Reads the recorded verdicts of all earlier repetitions of claims, by run.
+    """Reads the recorded results of all earlier repetitions of claims: which claims were tested in each run, and which
+    of them agreed.
 
     A run is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
     """
@@ -340,7 +344,9 @@ def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
 
 
 def write_again(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
-    """Writes the verdicts of a run that repeated claims to a TOML file."""
+    """Writes the names of claims to a TOML file, each with the value, interval and counts that were measured again on
+    another seed.
+    """
     lines = []
     for stated, again in pairs:
         lines += ["[[again]]", f"claim = {json.dumps(stated.name, ensure_ascii=False)}"]

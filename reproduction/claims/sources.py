@@ -1,4 +1,5 @@
-"""Measures claims again on another seed, by reproductions, the quickstart, and sweeps that a claim describes.
+"""Measures the documentation's claims again on another seed, by running reproductions, the quickstart, and sweeps that
+a claim describes.
 
 A source gives numbers by the name of their row. Studies without a sweep take the seeds of their trainings from another
 range; the sweep behind a reproduction runs with another `--seed`, in this process.
@@ -52,8 +53,8 @@ _COUNTS = ("trainings", "trials", "heads")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The seed of a repeated measurement, the directory of its sweeps and figures, and the console on which it reports
-    progress.
+    """A repeated measurement of claims: its seed, the directory for its sweeps and figures, and the console on which it
+    reports progress.
     """
 
     seed: int
@@ -62,12 +63,13 @@ class Run:
 
     @property
     def first_seed(self) -> int:
-        """The seed of the first training, in studies that do not use a sweep."""
+        """The first of the training seeds, for studies that train without a sweep."""
         return self.seed * _SEEDS_APART
 
 
 def measure(source: str, run: Run) -> Numbers:
-    """Measures the numbers of one source (a study or a sweep) again, with the seed of the given run.
+    """Runs the study or sweep with the given name (a source of claims) again with another seed, and returns the numbers
+    that it gives.
 
     Raises:
         KeyError: If there is no such source.
@@ -93,7 +95,7 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
 
 
 def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
-    """Measures a source's numbers from the ledger of a finished sweep. May draw figures into the directory.
+    """Reads the numbers of claims from the ledger of a finished sweep. May draw figures into the directory.
 
     Raises:
         KeyError: If the source trains without a sweep.
@@ -203,7 +205,7 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """Raises an error that asks for a finished sweep, because training needs a corpus that only the user has."""
+    """Raises an error that asks for a finished sweep: these claims are measured on a corpus that only the user has."""
     raise UserError(
         "--sweep",
         given=None,
@@ -235,7 +237,8 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """Returns the numbers of a comparison that have an interval, from its rows and from the cells of its tables.
+    """Returns by name the numbers of a reproduction's result that have an interval, from its rows and from the cells of
+    its tables.
 
     A cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.

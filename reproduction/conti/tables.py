@@ -1,4 +1,4 @@
-"""Conti 2024, tables 6 and 7: the distances of eight attention heads to families of structured matrices (diagonal,
+"""Conti 2024, tables 6 and 7: the distances of eight attention matrices from families of structured matrices (diagonal,
 banded, in blocks), found by random draws and computed exactly.
 
 The draws are those of the thesis (its notebook Attn_approx): random members of Sigma_1, Sigma_2, Sigma_3. A draw is
@@ -64,8 +64,8 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields all random matrices of the thesis's grid search for one head, by sparsity coefficient and structured
-    family.
+    """Yields all random structured matrices of the thesis's grid search for matrices of one size, by sparsity
+    coefficient and structured family.
     """
     streams = Streams(torch.tensor([seed]))
     # The thesis varies three coefficients. Two of them have no other effect here than to multiply the number of draws.
@@ -97,8 +97,8 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random members of the family Sigma_3, (n_draws, n_tokens, n_tokens): diagonal matrices, except that the
-    rows of a block have their entries in the block's first column.
+    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens). They are diagonal, except
+    that rows of a block have their entry in the first column of the block.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # If each block is shrunk to one row, disjoint blocks become distinct rows of a shorter text, and every choice of
@@ -134,8 +134,8 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """The parameters of table 6 or 7, and for each head its least distance from a structured matrix, as the thesis
-    publishes it.
+    """The settings of table 6 or 7 of the thesis, and the published distance of each attention head from the nearest
+    structured matrix.
     """
 
     number: int
@@ -149,7 +149,8 @@ TABLE_7 = PublishedTable(7, 10, 1, (22.584, 20.904, 20.631, 19.964, 21.001, 22.1
 
 
 def load_heads() -> Tensor:
-    """Loads the attention matrices of the thesis in float64, (n_heads, n_tokens, n_tokens). Their rows do not sum to 1.
+    """Loads the thesis's attention matrices of the heads in float64, (n_heads, n_tokens, n_tokens). Their rows do not
+    sum to 1.
 
     Raises:
         UserError: If the file is missing, or does not hold the heads.
@@ -178,7 +179,8 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The least distances from random structured matrices that several runs of the thesis's sampling procedure found.
+    """The distance of each attention head from the nearest of many random structured matrices, in several runs of the
+    thesis's sampling procedure.
 
     Attributes:
         distance: The least distance in each run, (runs, n_heads).
@@ -190,8 +192,8 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Runs the thesis's sampling procedure. Returns each head's least distance from the drawn matrices, which all heads
-    of a run share.
+    """Runs the thesis's sampling procedure several times. Returns the distance of each attention head from the nearest
+    of the random structured matrices, which are the same for all heads of a run.
     """
     families = list(_FAMILIES)
     runs = []
@@ -211,8 +213,8 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """Reproduces table 6 or 7, and draws a figure of each head's nearest matrix in blocks. `n_draws` matrices are drawn
-    for each cell of the search grid.
+    """Computes the distances of table 6 or 7 again, and draws each attention head with its nearest matrix in blocks.
+    `n_draws` random matrices are drawn for each cell of the search grid.
     """
     heads = load_heads()
     with one_thread():
@@ -226,8 +228,8 @@ reproduce_table_6, reproduce_table_7 = (partial(reproduce_table, table) for tabl
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Compares our distances of heads from structured matrices with the published ones. `n_draws` matrices are drawn
-    for each cell of the search grid.
+    """Compares our distances of attention heads from structured matrices with those of the thesis. `n_draws` random
+    matrices are drawn for each cell of the search grid.
     """
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
@@ -266,8 +268,8 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the exact distances of the heads from each family of structured matrices, (n_heads,) by family. `+ E`
-    adds as many free entries as there are tokens.
+    """Returns the exact distances of the attention heads from each family of structured matrices, (n_heads,) by name of
+    the family. In families named `... + E`, as many entries as there are tokens may have any value.
     """
     T = heads.shape[-1]
     distances = {
@@ -337,8 +339,8 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 
 
 def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
-    """Returns a table of the second number that the thesis gives for each head: its distance divided by the number of
-    entries.
+    """Returns a table of each head's distance from the nearest structured matrix divided by the number of matrix
+    entries: the second number that the thesis prints for a head.
     """
     names = [name for name in exact if name != "nearest"]
     distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
@@ -349,8 +351,8 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of the window and the number of blocks that fit each head best, and how its distance compares
-    with that of shuffled heads.
+    """Returns a table of the window and number of blocks whose block matrices are nearest to each attention head, and
+    of how this distance compares with that of heads with shuffled rows.
     """
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1

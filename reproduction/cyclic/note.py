@@ -1,5 +1,5 @@
-"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its "words" (the matrix products
-whose sum is a gradient) compared with autograd, and its misprints.
+"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": the matrix products ("words") as
+whose sum it writes a gradient, compared with autograd; and its misprints.
 
 Axes: n tokens, d channels.
 """
@@ -38,8 +38,8 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the note's words (the matrix products whose sum is a gradient) and its printed formulas with autograd on
-    random matrices. Trains nothing.
+    """Compares the note's formulas for gradients, sums of matrix products ("words"), with autograd on random matrices.
+    Trains nothing.
     """
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
@@ -62,7 +62,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def model(n_levels: int, attention: Attention, *, has_skip: bool) -> Expression:
-    """Returns the output of an encoder of `n_levels` layers as a symbolic expression of matrices."""
+    """Returns the output of an encoder of `n_levels` layers as a symbolic expression in its weights and its input."""
     output: Expression = Letter("X")
     for number in range(1, n_levels + 1):
         output = level(output, number, attention, has_skip=has_skip)
@@ -85,7 +85,8 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """Returns the largest differences between autograd's gradients and the sums of the note's words (matrix products).
+    """Compares the gradients by the note's formulas, sums of matrix products ("words"), with autograd's, and returns
+    the largest error for each weight.
 
     Returns:
         For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and
@@ -158,9 +159,10 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Tests the note's rule that moves a factor past ReLU's backward pass. Here mm(Z, G) is G with zeros where Z is
-    negative, and ' transposes. Returns by how much A mm(B, C) and mm(B', A) C differ for random matrices A, B and C: in
-    their trace, and in the largest entry.
+    """Tests the note's rule that moves a matrix factor past the backward pass of ReLU, on random matrices. Returns by
+    how much the two sides differ: in their trace, and in the largest entry.
+
+    The sides are A mm(B, C) and mm(B', A) C, where mm(Z, G) is G with zeros where Z is negative, and ' transposes.
     """
     draw = torch.Generator().manual_seed(1)
     A, B, C = _drawn(draw, 4, 6), _drawn(draw, 6, 4), _drawn(draw, 6, 4)
@@ -169,9 +171,10 @@ def swapped_rectifier() -> tuple[float, float]:
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """Returns the errors of the note's formula for the differential tr(A' d softmax(X)): first with the row sums of
-    exp(X) squared in the denominator, then as printed, with their first power. A is a constant matrix, and '
-    transposes.
+    """Returns the errors of the note's formula for the differential of a row softmax: first with the square of the row
+    sums of exp(X) in the denominator, then as printed, with their first power.
+
+    The formula is that of tr(A' d softmax(X)), where A is a constant matrix and ' transposes.
     """
     x, dx, A = _softmax_case()
     power_of_e = x.exp()
@@ -183,8 +186,10 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of writing the differential tr(A d softmax(X)) as (softmax's backward pass applied to a
-    matrix) * dX: first with the transpose of A as that matrix, which is right, then with A itself, as printed.
+    """Returns the errors of two ways to express the differential of a row softmax by softmax's backward pass: applied
+    to the transpose of a constant matrix A, which is right, and to A itself, as printed.
+
+    The differential is that of tr(A softmax(X)), written as (softmax's backward pass applied to a matrix) * dX.
     """
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()
@@ -200,7 +205,7 @@ def _softmax_case() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _softmax_change(x: Tensor, dx: Tensor) -> Tensor:
-    """Returns the differential of the softmax of the rows of x in the direction dx."""
+    """Returns the directional derivative of the softmax of the rows of x, along dx."""
     weights = torch.softmax(x, -1)
     return weights * (dx - (weights * dx).sum(-1, keepdim=True))
 

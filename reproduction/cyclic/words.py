@@ -1,5 +1,5 @@
-"""Gradients as sums of "words": products of matrices, each named by a letter, with one word for each occurrence of a
-weight.
+"""Gradients as sums of matrix products ("words"). Each matrix has a letter, and each occurrence of a weight in the
+model gives one product.
 
 Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). For constant
 matrices A, B and C, the trace of tr(C^t A dX B) may be rotated to tr(B C^t A dX), so the gradient with respect to X is
@@ -33,14 +33,14 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product of matrices, from left to right. Use `product` to build it."""
+    """The product of matrices in their order. Use `product` to build it."""
 
     factors: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of matrices of one shape."""
+    """The sum of expressions whose matrices have one shape."""
 
     terms: tuple["Expression", ...]
 
@@ -61,8 +61,8 @@ class Rectified:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxBack:
-    """The backward pass of softmax: turns the gradient G with respect to a(Z), the softmax of the rows of Z, into that
-    with respect to Z. It is written aa(Z, G).
+    """The backward pass of the row softmax: the gradient with respect to its input Z, given the gradient G with respect
+    to its output. It is written aa(Z, G).
 
     It is R * (G - rowsum(R * G)) with R = a(Z), where * multiplies entry by entry.
     """
@@ -73,8 +73,8 @@ class SoftmaxBack:
 
 @dataclass(frozen=True, slots=True)
 class RectifiedBack:
-    """The backward pass of ReLU: turns the gradient G with respect to the ReLU of Z into that with respect to Z. It is
-    written mm(Z, G).
+    """The backward pass of ReLU: the gradient with respect to its input Z, given the gradient G with respect to its
+    output. It is written mm(Z, G).
 
     It has the entries of G where Z is above 0, and 0 elsewhere.
     """
@@ -100,7 +100,7 @@ def transposed(of: Expression) -> Expression:
 
 
 def text_of(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
-    """Formats a product of matrices, a term of a gradient, as text: `X' E V' X' X K`, where ' transposes.
+    """Formats a product of matrices as text, such as `X' E V' X' X K`, where ' transposes.
 
     Args:
         expression: Any expression.
@@ -139,15 +139,17 @@ def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One term of the gradient with respect to a letter: the term from one place where the letter occurs."""
+    """One term of the gradient with respect to a letter's matrix: the matrix product that comes from one place where
+    the letter occurs.
+    """
 
     letter: str
     expression: Expression
 
 
 def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
-    """Yields one word (a term of the gradient, as a product of matrices) for each occurrence of each letter. A letter's
-    words add up to its gradient.
+    """Yields for each occurrence of each letter in the model a matrix product ("word"). The products of one letter add
+    up to its gradient.
 
     Args:
         model: The model's output.
@@ -182,7 +184,7 @@ def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
 
 
 class Evaluation:
-    """Computes expressions from the matrices of their letters. Common subexpressions are computed once.
+    """Computes expressions as numbers, given the matrices of their letters. Common subexpressions are computed once.
 
     Attributes:
         n_products: The number of products of two matrices that were computed.
@@ -194,7 +196,7 @@ class Evaluation:
         self._known: dict[Expression, Tensor] = {}
 
     def __call__(self, expression: Expression) -> Tensor:
-        """Computes an expression, which is a matrix.
+        """Returns the matrix that an expression stands for.
 
         Raises:
             KeyError: For a letter without a value.
@@ -237,7 +239,7 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
-    """Returns one layer of the encoder, whose weights carry the layer's number: `Q1`, `K1`, ...
+    """Returns the expression of one encoder layer, whose weights are named with the layer's number: `Q1`, `K1`, ...
 
     Args:
         below: The expression that the layer reads.
