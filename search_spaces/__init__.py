@@ -1,4 +1,4 @@
-"""Search spaces and sweeps as immutable specs. They are written in Python, stored as JSON and read back without
+"""Search spaces and sweeps as immutable objects. They are written in Python or YAML, and stored as JSON without
 loss."""
 
 if __name__ != "attnsweep.search_spaces":

@@ -1,4 +1,5 @@
-"""Optuna's TPE sampler for trials that are drawn in batches: the model is fitted once per batch.
+"""Optuna's TPE sampler for trials that are drawn in batches. TPE's model of the objective is fitted only once per
+batch.
 
 Names of arrays end with letters for their axes: P point, K kernel, F feature of a point, V value of a categorical
 parameter.
@@ -22,7 +23,8 @@ _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
 
 
 class BatchedTPESampler(TPESampler):
-    """Draws batches of trials: the first like Optuna's TPE with `constant_liar`, the others from the first one's model.
+    """Draws trials like Optuna's TPE sampler with `constant_liar`, but fits its model only at the first trial of a
+    batch.
 
     Fitting the model takes Optuna longer with every trial. All trials of a batch are drawn before any of them has
     ended, so a new fit would only add the points that were drawn for the batch before. As with Optuna's
@@ -36,7 +38,7 @@ class BatchedTPESampler(TPESampler):
         self._joint_space: dict[str, BaseDistribution] = {}
 
     def begin(self, seed: int, *, new_batch: bool = False) -> None:
-        """Seeds the draws of the next trial. `new_batch` says whether the trial is the first of a batch."""
+        """Seeds the draws of the next trial. `new_batch` tells whether this trial is the first of a batch."""
         if new_batch:
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
@@ -46,16 +48,16 @@ class BatchedTPESampler(TPESampler):
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Returns the parameters that are drawn together. They are cached for a batch, because Optuna's method reads
-        all trials."""
+        """Returns the parameters that are drawn together. They are cached for a whole batch, because Optuna's method
+        reads all trials."""
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws the values of the parameters in `search_space`. Skips Optuna's search of all trials if a model was
-        already fitted."""
+        """Draws the values of the parameters in `search_space`. Uses the model that was fitted for the batch, if there
+        is one, without reading past trials."""
         is_fitted = tuple(search_space) in self._models
         return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 
@@ -82,15 +84,15 @@ class BatchedTPESampler(TPESampler):
 
 
 def _n_better(n_finished: int, n_objectives: int) -> int:
-    """Returns how many of the finished trials belong to the better ones, from which TPE draws, by Optuna's default
+    """Returns how many of the finished trials TPE counts as the better ones, near which it draws, by Optuna's default
     rule."""
     tenth = math.ceil(0.1 * n_finished)
     return min(tenth, 25) if n_objectives == 1 else tenth
 
 
 class _Model:
-    """The densities that TPE fits to the better and to the worse trials. Points that were already drawn for the current
-    batch count as worse trials.
+    """The two densities that TPE compares: that of the better trials and that of the worse trials. Points that were
+    already drawn for the current batch count as worse trials.
 
     Args:
         better, worse: The Parzen estimators that Optuna fits to the better and to the worse trials.
@@ -106,12 +108,15 @@ class _Model:
         self._chosen: list[dict[str, Any]] = []
 
     def add(self, chosen: dict[str, Any]) -> None:
-        """Adds a point that was drawn for the current batch to the worse trials."""
+        """Counts a point that was drawn for the current batch as a worse trial."""
         self._chosen.append(chosen)
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the log density of the worse trials at the given candidates. Points already drawn for the current
-        batch count as worse trials, so that further points keep away from them."""
+        """Returns the log density of the worse trials at the given candidates.
+
+        Points that were already drawn for the current batch count as worse trials, so that further points keep away
+        from them.
+        """
         trials_log_pdf = self._worse.log_pdf(candidates)
         if not self._chosen:
             return trials_log_pdf
@@ -135,7 +140,8 @@ _Floats: TypeAlias = NDArray[np.float64]
 
 
 class Mixture:
-    """The mixture of kernels of Optuna's Parzen estimator, with the same densities and samples up to rounding.
+    """Computes the densities and samples of Optuna's Parzen estimator (a mixture of kernels), up to rounding, but
+    faster.
 
     A kernel is a product of truncated normal distributions, one per parameter, with mean m and standard deviation s.
     The log density is quadratic in the parameter x, so one matrix product computes it for all kernels and points: (1,
@@ -172,7 +178,7 @@ class Mixture:
         self._factors_FK = np.array([constant_K, *factors_FK])
 
     def log_pdf(self, points: dict[str, NDArray[Any]]) -> _Floats:
-        """Returns the log density of the mixture at each point, (n_points,).
+        """Returns the log density of the mixture of kernels at each point, (n_points,).
 
         Args:
             points: The values (n_points,) of each parameter, in Optuna's internal form.
@@ -191,7 +197,7 @@ class Mixture:
         return density
 
     def sample(self, generator: np.random.RandomState, n_points: int) -> dict[str, _Floats]:
-        """Draws `n_points` points. Returns their values (n_points,) by the parameter's name, in Optuna's internal
+        """Draws `n_points` points. Returns the values (n_points,) of each parameter by name, in Optuna's internal
         form."""
         kernel_P = generator.choice(len(self._weights), p=self._weights, size=n_points)
         drawn = {
@@ -203,7 +209,8 @@ class Mixture:
         return {name: drawn[name] for name in self._kernels}
 
     def _number(self, name: str, kernel_P: NDArray[np.int64], quantile_P: _Floats) -> _Floats:
-        """Draws values of a numeric parameter: at the given quantiles of the chosen kernels, by a closed formula.
+        """Draws values of a numeric parameter. Each is the given quantile of its chosen kernel, computed by a closed
+        formula.
 
         Optuna instead inverts each cumulative distribution by Newton's method.
         """
@@ -243,8 +250,8 @@ def _choice_column(logs_VK: _Floats) -> Callable[[float], _Floats]:
 
 
 def _integer_column(kernels: Any) -> Callable[[float], _Floats]:
-    """Returns a function of an integer value that computes, for each kernel, the log probability of the interval of
-    width `step` around the value."""
+    """Returns a function that computes, for an integer value and for each kernel, the log probability of the interval
+    of width `step` around the value."""
     scale = math.log if kernels.is_log else float
     half = kernels.step / 2
 

@@ -1,4 +1,4 @@
-"""An Optuna sampler that searches for a boundary instead of an optimum: where half of a trial's trainings end stuck.
+"""An Optuna sampler that searches, instead of an optimum, the boundary at which half of a trial's trainings end stuck.
 
 Names of arrays end with letters for their axes: N trial, D coordinate of the unit cube (the search space scaled to 0 to
 1).
@@ -35,7 +35,7 @@ _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """For each finished trial, how many trainings are stuck, out of how many, and the trial's point in the search
+    """How many trainings of each finished trial are stuck, out of how many, and where the trial lies in the search
     space.
 
     Attributes:
@@ -58,8 +58,10 @@ class Counts:
 
 
 class StuckSurface:
-    """A Gaussian process on the unit cube, to which the search space is scaled. It gives the mean and standard
-    deviation of the stuck rate's logit at any point.
+    """The logit of the stuck rate as a function of the parameters: a Gaussian process, which gives mean and standard
+    deviation at any point.
+
+    Points lie in the unit cube, to which the search space is scaled.
 
     A trial with `k` of `n` trainings stuck is one observation: the empirical logit `log((k + 1/2) / (n - k + 1/2))`,
     whose noise has the variance `1 / (k + 1/2) + 1 / (n - k + 1/2)`. A trial of 200 trainings therefore weighs more
@@ -81,20 +83,21 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits the kernel, then the surface, to the counts of stuck trainings. Equal counts give equal surfaces."""
+        """Fits a kernel and then the surface to the counts of stuck trainings. Equal counts give equal surfaces."""
         kernel = _fitted_kernel(
             counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
         )
         return cls(_conditioned(kernel, counts.points_ND, counts.logits(), counts.variances()), counts)
 
     def logit(self, points_ND: Array) -> tuple[Array, Array]:
-        """Returns the mean and the standard deviation of the stuck rate's logit at each point, (n_points,) each."""
+        """Returns the mean and the standard deviation of the stuck rate's logit at each given point, (n_points,)
+        each."""
         mean_N, deviation_N = self._process.predict(points_ND, return_std=True)
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """Returns the surface that would follow if `n` further trainings at each point ended exactly as this surface
-        predicts.
+        """Returns the surface that would follow if `n` further trainings at each given point ended exactly as this
+        surface predicts.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """
@@ -115,8 +118,8 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """Returns the kernel that maximizes the likelihood. It is cached, because all draws of a batch use the same
-    counts."""
+    """Returns the Gaussian process's kernel that maximizes the likelihood of the counts. It is cached, because all
+    draws of a batch use the same counts."""
     points_ND, n_stuck_N, n_N = (np.frombuffer(data) for data in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(
@@ -139,8 +142,8 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Samples near the boundary of being stuck, where about half of a trial's trainings end stuck, because trainings
-    there are the most informative.
+    """Draws trials near the boundary of being stuck, where about half of a trial's trainings end stuck. There a
+    training tells most about where the boundary is.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
     their logarithm, categorical ones as one-hot vectors. Among quasi-random candidates the sampler chooses the one with
@@ -181,14 +184,14 @@ class BoundarySampler(BaseSampler):
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
-        """Returns all parameters that are drawn together. They are determined by the sweep, not by past trials."""
+        """Returns all parameters that are drawn together. The sweep determines them, not past trials."""
         return self._space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws all unconditional parameters: for the first trials from a quasi-random sequence, later the most
-        informative of many candidates."""
+        """Draws all unconditional parameters. The first trials are points of a quasi-random sequence; later ones are
+        the most informative of many candidates."""
         if not search_space:
             return {}
         cube = _Cube(search_space)
@@ -218,14 +221,14 @@ class BoundarySampler(BaseSampler):
 
 
 class _Cube:
-    """Maps a search space to the unit cube. A categorical parameter has one coordinate for each choice."""
+    """Maps a search space to the unit cube and back. A categorical parameter has one coordinate for each choice."""
 
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
         self._transform = SearchSpaceTransform(space, transform_0_1=True)
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
-        """Returns the points of trials in the unit cube, (n_trials, n_coordinates)."""
+        """Returns the points of the given trials in the unit cube, (n_trials, n_coordinates)."""
         rows = [self._transform.transform({name: trial.params[name] for name in self._space}) for trial in trials]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
 

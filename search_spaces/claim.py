@@ -1,5 +1,5 @@
-"""A claim that can be verified. It has a sentence, statements on rates and medians of groups of trainings, and a budget
-of trainings."""
+"""Claims about trainings that can be tested. A claim has a sentence, statements on rates and medians of groups of
+trainings, and a budget of trainings."""
 
 import json
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Claim(SpecModel):
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """The claim's statements: the texts of the field `states`, parsed."""
+        """The parsed statements of the claim, from the texts of the field `states`."""
         return tuple(map(read_statement, self.states))
 
     @property
@@ -97,7 +97,8 @@ class Claim(SpecModel):
         )
 
     def next_size(self, n: int) -> int | None:
-        """Returns how many trainings each group has when the claim is evaluated next; `None` if the budget is used up.
+        """Returns how many trainings each group will have at the next evaluation of the claim; `None` if the budget is
+        used up.
 
         Args:
             n: The number of trainings of each group at the latest evaluation.
@@ -106,13 +107,13 @@ class Claim(SpecModel):
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Returns whether another claim has the same groups and statements; sentence, source and budget may differ."""
+        """Returns whether another claim has the same groups and statements. Sentence, source and budget may differ."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep stores it: without the folder of a user's workload file, because the sweep
-        stores a copy of the file."""
+        """Returns the claim in the form that a sweep directory stores. It lacks the folder of a user's workload file,
+        because the directory has a copy of the file."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:

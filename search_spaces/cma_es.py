@@ -1,4 +1,4 @@
-"""Optuna's CMA-ES sampler, with its state stored as JSON."""
+"""Optuna's CMA-ES sampler, but with its state stored as JSON instead of a pickle."""
 
 import json
 import warnings
@@ -42,7 +42,8 @@ class JsonCmaEsSampler(CmaEsSampler):
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Writes the optimizer's state as JSON into attributes of a trial. Ignores the pickle that Optuna passes."""
+        """Returns the optimizer's state as JSON, split into attributes of a trial. Ignores the pickle that Optuna
+        passes."""
         del optimizer_str
         text = json.dumps(self._optimizer.__getstate__(), default=_to_json)
         begins = range(0, len(text), _MOST_CHARACTERS)
@@ -50,7 +51,7 @@ class JsonCmaEsSampler(CmaEsSampler):
 
 
 def warm_cma_es(seed: int, space: Mapping[str, BaseDistribution], earlier: Sequence[FrozenTrial]) -> CmaEsSampler:
-    """Returns a CMA-ES sampler. If there are trials of earlier sweeps, it starts at the best of them.
+    """Returns a CMA-ES sampler that starts at the best trial of earlier sweeps, if there are any.
 
     Args:
         seed: The seed of the sampler's draws.

@@ -1,4 +1,4 @@
-"""A 95% interval for a rate that is anytime-valid: it remains valid if one looks at it repeatedly and stops when it is
+"""An anytime-valid 95% interval for a rate: it stays valid if one looks at it after every batch and stops when it is
 narrow enough.
 
 Robbins's beta-binomial mixture: of `n` trainings `k` are stuck. The likelihood of the data, averaged over rates drawn
@@ -27,7 +27,8 @@ _TINY = 1e-300
 
 @functools.lru_cache(maxsize=65536)
 def sequential_interval(k: float, n: float, error_rate: float = ERROR_RATE) -> tuple[float, float]:
-    """Returns the ends of the rate's interval after `n` trainings of which `k` are stuck; (0, 1) if `n` is 0.
+    """Returns the two ends of the anytime-valid interval of a rate after `n` trainings of which `k` are stuck; (0, 1)
+    if `n` is 0.
 
     Args:
         k, n: Need not be whole numbers: a training that was observed only for a time may count in part.

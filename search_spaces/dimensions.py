@@ -1,4 +1,4 @@
-"""The dimensions of a search space. A dimension says how one parameter, or several together, vary over the trials of a
+"""The dimensions of a search space. A dimension tells how one parameter, or several together, vary over the trials of a
 sweep."""
 
 import json
@@ -30,8 +30,8 @@ Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), 
 
 
 class Positional(SpecModel):
-    """Base of classes of a spec whose first fields can be given by position, like Optuna's `suggest_float(name, low,
-    high)`."""
+    """Base class for parts of a spec whose first fields can be given by position, as in Optuna's `suggest_float(name,
+    low, high)`."""
 
     positional: ClassVar[tuple[str, ...]]
 
@@ -51,7 +51,7 @@ class Positional(SpecModel):
 
 
 class Categorical(Positional):
-    """A choice among several values: `Categorical(("a", "b"))`. `None` stands for a parameter's null."""
+    """A parameter that takes one of several values: `Categorical(("a", "b"))`. `None` stands for a parameter's null."""
 
     positional = ("choices",)
 
@@ -63,11 +63,11 @@ class Categorical(Positional):
         def __init__(self, choices: Sequence[Scalar]) -> None: ...
 
     def distribution(self) -> BaseDistribution:
-        """Returns the Optuna distribution that draws the values."""
+        """Returns the Optuna distribution from which the value is drawn."""
         return CategoricalDistribution(self.choices)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values that the sampler `grid` takes from this dimension."""
+        """Returns the values of this parameter that the sampler `grid` combines with those of others: all of them."""
         return list(self.choices)
 
 
@@ -113,11 +113,11 @@ class Float(_Range):
         def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
     def distribution(self) -> BaseDistribution:
-        """Returns the Optuna distribution that draws the values."""
+        """Returns the Optuna distribution from which the number is drawn."""
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values that the sampler `grid` takes from this dimension."""
+        """Returns the values of this parameter that the sampler `grid` combines with those of others."""
         return list(self._spread(self.low, self.high))
 
 
@@ -133,11 +133,11 @@ class Int(_Range):
         def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
 
     def distribution(self) -> BaseDistribution:
-        """Returns the Optuna distribution that draws the values."""
+        """Returns the Optuna distribution from which the number is drawn."""
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values that the sampler `grid` takes from this dimension."""
+        """Returns the values of this parameter that the sampler `grid` combines with those of others."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 
@@ -158,8 +158,7 @@ Simple: TypeAlias = Annotated[
 
 
 class Conditional(SpecModel):
-    """A parameter that depends on another: it varies as `then` if the other has a value in `among`, else as
-    `otherwise`.
+    """A parameter that varies as `then` if another parameter has a value in `among`, and as `otherwise` if not.
 
     Attributes:
         on: The other parameter, itself in the search space and not conditional.
@@ -175,12 +174,12 @@ class Conditional(SpecModel):
     otherwise: Simple | None = None
 
     def branch(self, value: Scalar) -> Simple | None:
-        """Returns how this parameter varies if the other parameter has the given value."""
+        """Returns how this parameter varies, given the value of the parameter on which it depends."""
         return self.then if value in self.among else self.otherwise
 
 
 class Zip(Positional):
-    """Several parameters that vary together: each trial takes one row of values.
+    """Several parameters that vary together: each trial takes one row of their values.
 
     The search space names all these parameters in one key: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
     """
@@ -195,13 +194,13 @@ class Zip(Positional):
         def __init__(self, rows: Sequence[Sequence[Scalar]]) -> None: ...
 
     def drawn(self) -> Categorical:
-        """Returns the dimension that Optuna draws in place of the zipped parameters: a choice among the rows, written
-        as JSON texts such as `[16, 2]`."""
+        """Returns the dimension that Optuna draws for all parameters of the `Zip` together: a choice among its rows,
+        each as a JSON text such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
     @staticmethod
     def row(text: str) -> list[Scalar]:
-        """Parses one row of a `Zip` from the JSON text that Optuna drew."""
+        """Parses one row of values from the JSON text that Optuna drew."""
         row: list[Scalar] = json.loads(text)
         return row
 

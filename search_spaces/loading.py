@@ -1,4 +1,4 @@
-"""Loads a sweep: a shipped one by name, a user's Python or YAML file, or a stored `sweep.json`."""
+"""Loads a sweep: a shipped one by its name, a user's from a Python or YAML file, or a stored one from `sweep.json`."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def shipped_names() -> list[str]:
 
 
 def load_sweep(reference: str) -> Sweep:
-    """Loads the sweep that the argument SPEC of the command line names.
+    """Loads the sweep that the command line's argument SPEC names.
 
     Raises:
         UserError: If there is no such sweep, or it is not valid.
@@ -41,7 +41,7 @@ def load_sweep(reference: str) -> Sweep:
 
 
 def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Splits arguments `name=value` of the command line. A value is read as JSON if possible, else as text.
+    """Splits command-line arguments of the form `name=value`. A value is read as JSON if possible, else as text.
 
     Raises:
         SpecError: If a text has no name or no `=`.
@@ -85,8 +85,8 @@ def _made_by(path: Path, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Returns a workload's name with the path of its file resolved relative to the spec's file. Registered names stay
-    unchanged.
+    """Returns a workload's name in which the path of a file is resolved relative to the folder of the spec. Registered
+    names stay unchanged.
 
     The result is absolute, so that the sweep can be resumed from any directory.
     """

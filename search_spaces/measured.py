@@ -1,5 +1,4 @@
-"""Quantities that are computed for each trial from its trainings: a sweep's objectives, their values, and constraints
-on them."""
+"""Quantities that are computed for each trial from its trainings: the objectives of a sweep, and constraints."""
 
 import math
 import re
@@ -26,13 +25,13 @@ class StuckRate(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name of the quantity in tables and figures."""
+        """The name of the stuck rate in tables and figures."""
         return self.kind
 
 
 class Rate(Positional):
-    """An objective: the share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck,
-    `Rate("stuck")`."""
+    """An objective: the share of a trial's trainings that end with a given outcome. `Rate("stuck")` counts all outcomes
+    that are stuck."""
 
     positional = ("outcome",)
 
@@ -60,14 +59,14 @@ class LossQuantile(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name of the quantile in tables and figures: `loss_quantile` for the median, otherwise with the level,
-        `loss_quantile 0.9`."""
+        """The name of the quantile in tables and figures: `loss_quantile` for the median, with the level for any other,
+        such as `loss_quantile 0.9`."""
         return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
 
 
 class OnsetQuantile(Positional):
-    """An objective: the onset of an outcome, that is, the step from which on it held, as a quantile over a trial's
-    trainings: `OnsetQuantile("solved")`.
+    """An objective: a quantile, over a trial's trainings, of the step from which on an outcome held (its onset):
+    `OnsetQuantile("solved")`.
 
     A training that ends with another outcome counts as one in which the outcome never held.
     """
@@ -85,8 +84,8 @@ class OnsetQuantile(Positional):
 
     @property
     def label(self) -> str:
-        """The name of the quantile in tables and figures: `onset of solved` for the median, otherwise with the level,
-        `onset of solved 0.9`."""
+        """The name of the quantile in tables and figures: `onset of solved` for the median, with the level for any
+        other, such as `onset of solved 0.9`."""
         return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
 
 
@@ -100,8 +99,8 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """Accepts one objective or several. Each is a spec or the name of an objective's class, which stands for its
-    defaults.
+    """Converts what a user gives as objective, one or several, to specs. Each may be a spec, or the name of an
+    objective's class, which gets its defaults.
 
     A list with one objective becomes that objective.
     """
@@ -131,7 +130,7 @@ _ONSET = re.compile(r"([A-Za-z_]\w*)_onset")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A bound on a quantity that is measured for each trial, such as `stuck_rate <= 0.1`.
+    """An upper or lower bound on a quantity that is measured for each trial, such as `stuck_rate <= 0.1`.
 
     Attributes:
         text: The constraint as the user wrote it.
@@ -145,7 +144,7 @@ class Constraint:
     bound: float
 
     def excess(self, value: float) -> float:
-        """Returns by how much `value` exceeds the bound. As Optuna expects, the result is at most 0 if the constraint
+        """Returns by how much `value` violates the bound. As Optuna expects, the result is at most 0 if the constraint
         is met."""
         return value - self.bound if self.measured.direction == "minimize" else self.bound - value
 
@@ -213,7 +212,7 @@ def objective_value(
     loss: Sequence[float | None],
     onset: Sequence[int | None] = (),
 ) -> float:
-    """Returns the objective's value over a trial's trainings. The caller leaves out failed trainings.
+    """Computes the value of an objective from a trial's trainings. The caller leaves out failed trainings.
 
     A diverged training counts as the worst value in the objective's direction, so that the sampler avoids regions where
     trainings diverge. Reported stuck rates count it as not stuck.

@@ -1,4 +1,5 @@
-"""The base class of all parts of a spec. Specs are immutable and strictly validated, and their errors have one line."""
+"""The base class of all parts of a spec, such as sweeps. Specs are immutable and strictly validated, and a mistake
+gives an error of one line."""
 
 import re
 from collections.abc import Iterable
@@ -42,7 +43,7 @@ class SpecModel(BaseModel):
 
 
 def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
-    """Converts the first error that a pydantic `ValidationError` lists to a `SpecError`.
+    """Converts the first of the errors in a pydantic `ValidationError` to a `SpecError`.
 
     Args:
         fields: The names of all valid fields. For a misspelled one, the error suggests the nearest of them.

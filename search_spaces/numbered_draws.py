@@ -1,5 +1,5 @@
-"""Draws a trial for the samplers `random`, `qmc` and `grid`, whose draws depend only on the sweep's seed and the
-trial's number.
+"""Draws trials for the samplers `random`, `qmc` and `grid`. A draw depends only on the sweep's seed and the trial's
+number.
 
 The values are those that Optuna's samplers draw for the trial of this number. Earlier trials are not needed. So if a
 sweep is divided among a hundred drivers, each draws for its trials what a single driver would draw.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RandomDraws:
-    """Draws the trials of a sweep with the sampler `random`, each from its own seed.
+    """Draws the trials of a sweep with the sampler `random`. Each trial has its own seed.
 
     The values are the same as those of Optuna's `RandomSampler(seed)`, which takes several times as long to draw them.
     """
@@ -45,7 +45,7 @@ class RandomDraws:
         self._generator = np.random.RandomState()
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
-        """Draws a trial. Returns the values and their distributions, by parameter name."""
+        """Draws a trial. Returns its parameter values and their Optuna distributions, both by parameter name."""
         self._generator.seed(self.seed_of(trial))
         point = self.unconditional(trial)
         space = self._unconditional
@@ -59,19 +59,19 @@ class RandomDraws:
         return drawn, used
 
     def seed_of(self, trial: int) -> int:
-        """Returns the seed from which a trial's random values are drawn."""
+        """Returns the seed for the random values of one trial."""
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """Returns the values of the parameters that do not depend on others; `None` if these values are drawn at
-        random."""
+        """Returns the values of all unconditional parameters of a trial, if they come from a sequence or a grid; `None`
+        if they are drawn at random."""
         del trial
         return None
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """Draws parameters for a sweep's first trials at random, also if the sweep has another sampler. Leaves out invalid
-    parameters.
+    """Draws parameters at random for the first trials of a sweep, whatever its sampler. Invalid combinations are left
+    out.
 
     Raises:
         SpecError: If all of them are invalid.
@@ -88,7 +88,7 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
 
 
 class _Space:
-    """Parameters that are drawn together, in a fixed order."""
+    """Parameters that are drawn together, in a fixed order, like Optuna's random sampler draws them."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
@@ -107,7 +107,7 @@ class _Space:
         return self.stored(values)
 
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns drawn values in the form in which the Optuna study stores them."""
+        """Returns drawn values in the form in which an Optuna study stores them."""
         values = {**drawn, **self._single}
         # Optuna's internal form may round a value. Therefore each value is converted to it and back.
         return {
@@ -124,13 +124,13 @@ def _only_value(distribution: BaseDistribution) -> Scalar:
 
 
 def draws_of(sweep: Sweep) -> RandomDraws:
-    """Returns the object that draws a sweep's trials by number, for samplers that do not learn from earlier trials."""
+    """Returns the object that draws a sweep's trials by their numbers, for the samplers `random`, `qmc` and `grid`."""
     kinds: dict[Sampler, type[RandomDraws]] = {"random": RandomDraws, "qmc": _QuasiRandomDraws, "grid": _GridDraws}
     return kinds[sweep.sampler](sweep)
 
 
 class _QuasiRandomDraws(RandomDraws):
-    """Draws points of a quasi-random sequence. Trial 0 and all conditional parameters are drawn at random instead."""
+    """Draws trials from a quasi-random sequence. Trial 0 and all conditional parameters are drawn at random instead."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)
@@ -144,8 +144,8 @@ class _QuasiRandomDraws(RandomDraws):
 
 
 class _Sequence(SweepQMCSampler):
-    """Optuna's quasi-random sequence for a sweep. It is kept from one draw to the next, while Optuna constructs it anew
-    for each point."""
+    """Optuna's quasi-random sequence for a sweep. It is kept between draws, whereas Optuna builds it anew for each
+    point."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep, 0)
@@ -154,8 +154,10 @@ class _Sequence(SweepQMCSampler):
         self._at = 0
 
     def point(self, number: int) -> dict[str, Any]:
-        """Returns the point with the given number in the sequence, as values by parameter name. If the number is lower
-        than that of the last call, the sequence is started again."""
+        """Returns the point with the given number in the sequence, as values by parameter name.
+
+        If the number is lower than that of the last call, the sequence is started again.
+        """
         self._at = number
         # No study or trial is needed: only Optuna's own `_sample_qmc` would use them, and this class overrides that
         # method.

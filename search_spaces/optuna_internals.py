@@ -1,5 +1,5 @@
-"""All private names of Optuna that attnsweep uses. Importing this module fails if another version of Optuna lacks some
-of them."""
+"""The private names of Optuna that attnsweep uses. Importing this module fails if the installed Optuna lacks one of
+them."""
 
 from collections.abc import Container, Sequence
 from importlib.metadata import version
@@ -48,8 +48,8 @@ def constraint_attribute(name: str) -> str:
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """Returns the weights of the kernels of a Parzen estimator, which TPE fits, and for each parameter its distribution
-    and kernels."""
+    """Returns the kernels of a Parzen estimator (the density that TPE fits): their weights and, for each parameter, its
+    distribution and the kernels themselves."""
     mixture = estimator._mixture_distribution
     space = estimator._search_space
     columns = zip(space.values(), mixture.distributions, strict=True)
@@ -57,7 +57,7 @@ def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, A
 
 
 class InformedStudy(Study):
-    """A study whose sampler sees the complete trials of earlier sweeps before the study's own trials.
+    """An Optuna study whose sampler also sees the complete trials of earlier sweeps, before the study's own trials.
 
     The earlier trials are not in the study's storage, so they have no numbers in the study.
     """

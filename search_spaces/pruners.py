@@ -1,4 +1,4 @@
-"""The pruners that a sweep can name: all of Optuna's pruners that compare values at steps.
+"""The pruners that a sweep can name, which end bad trials early: all of Optuna's pruners that compare values at steps.
 
 Each class has the name and the arguments of Optuna's pruner, and Optuna's documentation describes them. A pruner's step
 is a step of the optimizer. Values are compared at probes, the steps at which trainings are measured.
@@ -17,7 +17,7 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 
 
 class MedianPruner(SpecModel):
-    """Prunes a trial whose best value so far is worse than the median of the completed trials at the same step."""
+    """Prunes a trial if its best value so far is worse than the median of the completed trials at the same step."""
 
     kind: Literal["median"] = "median"
     n_startup_trials: int = 5
@@ -27,7 +27,8 @@ class MedianPruner(SpecModel):
 
 
 class PercentilePruner(SpecModel):
-    """Prunes a trial whose best value is not among the best `percentile` percent of trials at the same step."""
+    """Prunes a trial if its best value so far is not among the best `percentile` percent of all trials at the same
+    step."""
 
     kind: Literal["percentile"] = "percentile"
     percentile: float
@@ -49,8 +50,7 @@ class SuccessiveHalvingPruner(SpecModel):
 
 
 class HyperbandPruner(SpecModel):
-    """Hyperband: several instances of successive halving side by side. They differ in the step at which they first
-    prune."""
+    """Hyperband: several instances of successive halving side by side, which begin to prune at different steps."""
 
     kind: Literal["hyperband"] = "hyperband"
     min_resource: int = 1
@@ -70,7 +70,8 @@ class ThresholdPruner(SpecModel):
 
 
 class PatientPruner(SpecModel):
-    """Prunes a trial if its value has not improved for `patience` probes and the wrapped pruner agrees."""
+    """Prunes a trial if its value has not improved for `patience` probes (measured steps) and the wrapped pruner
+    agrees."""
 
     kind: Literal["patient"] = "patient"
     wrapped_pruner: "Pruner | None" = None
@@ -89,8 +90,7 @@ _KINDS: Mapping[str, type[SpecModel]] = {
 
 
 def _read(given: object) -> object:
-    """Converts a pruner's name, or a mapping with its class and arguments, to the pruner. Is called before
-    validation."""
+    """Converts a pruner's name, or a mapping with its class and arguments, to a pruner. Runs before validation."""
     if given is None or type(given) in _KINDS.values():
         return given
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}
@@ -117,7 +117,7 @@ PatientPruner.model_rebuild()
 
 
 def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
-    """Returns the Optuna pruner that corresponds to a pruner of a spec.
+    """Returns the Optuna pruner that corresponds to the pruner in a sweep.
 
     Raises:
         SpecError: If Optuna refuses the arguments.

@@ -1,5 +1,5 @@
-"""The number of trainings (replicates with different seeds) of a trial: a fixed number, or as many as make the interval
-of its stuck rate narrow enough."""
+"""How many trainings with different seeds (replicates) a trial gets: a fixed number, or as many as its stuck rate needs
+to be known precisely."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -14,7 +14,8 @@ _MOST = 2**31 - 1
 
 
 class Sequential(SpecModel):
-    """Gives a trial further seeds, batch by batch, until its stuck rate is known precisely enough.
+    """A rule that gives a trial further replicates (trainings with new seeds), batch by batch, until its stuck rate is
+    known precisely enough.
 
     The 95% interval of the rate is that of the module `confidence_sequence`, which stays valid although it decides when
     to stop. Every batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
@@ -54,8 +55,8 @@ class Sequential(SpecModel):
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """Formats the rule for readers, such as `8..200 (width 0.1, threshold 0.5)`: trainings of one batch and at
-        most."""
+        """Formats the rule for readers, such as `8..200 (width 0.1, threshold 0.5)`. The first number is the trainings
+        of one batch, the second the most trainings of a trial."""
         rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
         return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
 
@@ -82,7 +83,8 @@ Ended: TypeAlias = Mapping[int, bool | None]
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """Returns how many replicates a trial needs, given the results of the replicates that have ended.
+    """Returns how many replicates (trainings with different seeds) a trial needs, given the results of those that have
+    ended.
 
     The result depends only on the results, not on the order in which trainings ended: batches are judged in the order
     of their numbers. A further result never lowers it. Failed trainings count as ended, but not in the stuck rate. If
@@ -103,10 +105,10 @@ def n_wanted(rule: int | Sequential, ended: Ended) -> int:
 
 
 def is_complete(rule: int | Sequential, ended: Ended) -> bool:
-    """Returns whether all the trainings that a trial needs have ended."""
+    """Returns whether all replicates (trainings with different seeds) that a trial needs have ended."""
     return len(ended) == n_wanted(rule, ended)
 
 
 def most_wanted(rule: int | Sequential) -> int:
-    """Returns the largest number of trainings that the replication rule may give a trial."""
+    """Returns the largest number of trainings that a trial may get by this rule."""
     return rule if isinstance(rule, int) else rule.at_most

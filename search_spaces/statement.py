@@ -1,4 +1,4 @@
-"""Parses what a claim states about groups of trainings: `rate(solved, small) < rate(solved, large)`."""
+"""Parses the statements of a claim about groups of trainings, such as `rate(solved, small) < rate(solved, large)`."""
 
 import re
 from dataclasses import dataclass
@@ -47,7 +47,8 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields can be combined; for example, only an event may have the field `before`."""
+        """Whether the fields of this quantity fit each other; for example, only an event may have the field
+        `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -59,7 +60,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An inequality `lower_factor * lower < upper_factor * upper` between rates, or between medians.
+    """An inequality between two rates or two medians, or with a number: `lower_factor * lower < upper_factor * upper`.
 
     Attributes:
         text: The statement as the user wrote it.
@@ -80,12 +81,12 @@ class Statement:
 
     @property
     def kind(self) -> Literal["rate", "median"]:
-        """What is compared on both sides: rates or medians."""
+        """What the statement compares: rates or medians."""
         return self.quantities[0].kind
 
     @property
     def is_of_values(self) -> bool:
-        """Whether the statement compares medians of a metric's values. Other statements compare rates, or medians of
+        """Whether the statement compares medians of a metric. All other statements compare rates, or medians of
         steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
@@ -115,7 +116,8 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Parses one side of a statement into a factor and a rate or median. A plain number gives a factor alone."""
+    """Parses one side of a statement into a factor and a rate or median. A side that is a plain number gives only a
+    factor."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())

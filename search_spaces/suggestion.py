@@ -1,4 +1,4 @@
-"""Draws the parameters of one configuration from a sweep's search space with an Optuna sampler."""
+"""Draws the parameters of a trial from a sweep's search space with an Optuna sampler."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class _BudgetedGridSampler(GridSampler):
-    """Optuna's grid sampler, except that it does not stop the study when all grid points are used.
+    """Optuna's grid sampler, but it does not stop the study when all grid points are used.
 
     A sweep ends after its number of trials. Optuna's sampler would stop the study, which raises an error outside
     `study.optimize`.
@@ -27,7 +27,8 @@ class _BudgetedGridSampler(GridSampler):
 
 
 class SweepQMCSampler(QMCSampler):
-    """Optuna's quasi-random sequence over the unconditional parameters. The draws do not depend on results.
+    """Optuna's sampler for a quasi-random sequence over the unconditional parameters. Its draws do not depend on the
+    results of trials.
 
     Optuna's own sampler derives the search space from a completed trial. Before the first trial is complete, it draws
     at random from the sweep's seed, and so may draw the same configuration again and again.
@@ -50,7 +51,7 @@ class SweepQMCSampler(QMCSampler):
 
 
 def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
-    """Returns the Optuna sampler that a sweep names, seeded for one trial.
+    """Returns the Optuna sampler that a sweep names, seeded for drawing one trial.
 
     Args:
         earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
@@ -88,19 +89,18 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
 
 
 def trial_seed(sweep: Sweep, trial: int) -> int:
-    """Returns the seed of a trial's draws, derived from the sweep's seed and the trial's number."""
+    """Returns the seed from which one trial is drawn. It is derived from the sweep's seed and the trial's number."""
     return int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
 
 
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """Returns the Optuna distributions of all unconditional parameters and of each `Zip`, by their names in the
-    space."""
+    """Returns by name the Optuna distributions of all unconditional parameters and of each `Zip` (parameters that vary
+    together)."""
     return {name: dimension.distribution() for name, dimension in sweep.drawn().items()}
 
 
 def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    """Returns the Optuna distributions of all parameters that a trial has drawn, by name. Conditional parameters are
-    included."""
+    """Returns by name the Optuna distributions of all parameters that a trial has drawn, conditional ones included."""
     known: dict[str, BaseDistribution] = {}
     while missing := undrawn(sweep, {name: drawn[name] for name in known}):
         known |= {name: dimension.distribution() for name, dimension in missing.items()}
@@ -108,7 +108,7 @@ def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Bas
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """Draws those parameters of a trial that have no value yet, unconditional ones first. Returns the values of all
+    """Draws all parameters of a trial that have no value yet, unconditional ones first. Returns the values of all its
     parameters by name."""
     while missing := undrawn(sweep, trial.params):
         for name, dimension in missing.items():
@@ -117,8 +117,8 @@ def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
 
 
 def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Returns a trial's parameter values by name, conditional parameters included. Leaves out parameters that have
-    their default.
+    """Returns by name the values that a trial gives its parameters, conditional ones included. Parameters that have
+    their default are left out.
 
     Args:
         drawn: All values that were drawn for the trial; no parameter may be left for which `undrawn` requests a draw.
@@ -134,7 +134,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns the parameters that a trial has to draw next, in order. Parameters that depend on them follow in later
+    """Returns the parameters that a trial can draw next, in order. Parameters that depend on these follow in later
     calls.
 
     Args:
@@ -151,8 +151,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """Returns the value of one parameter: the value that the trial has already drawn, or a new one from the trial's
-    sampler."""
+    """Returns a trial's value of one parameter. It is drawn by the trial's sampler unless the trial has it already."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)

@@ -1,4 +1,5 @@
-"""The spec of a sweep: one experiment, immutable, written as JSON and read back without loss."""
+"""The description of a sweep, that is, of one experiment. It is immutable, and is written as JSON and read back without
+loss."""
 
 import hashlib
 import html
@@ -31,7 +32,7 @@ SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
 
 def _named(space: object) -> object:
-    """Validates the parameters of a space one by one, so that an error names the parameter that is wrong."""
+    """Validates the parameters of a space one at a time, so that an error names the parameter at fault."""
     return {name: _dimension(name, given) for name, given in space.items()} if isinstance(space, Mapping) else space
 
 
@@ -127,12 +128,12 @@ class Sweep(SpecModel):
 
     @property
     def objectives(self) -> tuple[Measured, ...]:
-        """The objectives as a tuple, even if there is only one."""
+        """The objectives as a tuple, also if there is only one."""
         return self.objective if isinstance(self.objective, tuple) else (self.objective,)
 
     @property
     def bounds(self) -> tuple[Constraint, ...]:
-        """The texts of the field `constraints`, parsed."""
+        """The parsed constraints of the sweep, from the texts of the field `constraints`."""
         return read_constraints(self.constraints)
 
     def __repr__(self) -> str:
@@ -145,17 +146,17 @@ class Sweep(SpecModel):
         return f"<pre>{html.escape(self.to_yaml())}</pre>"
 
     def to_json(self) -> str:
-        """Returns the spec as JSON text. Keeps the order of the parameters in the space, because samplers draw them in
-        this order."""
+        """Returns the sweep as JSON text. It keeps the order of the parameters in the space, because samplers draw them
+        in this order."""
         return _text(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """Returns the spec as YAML 1.2, which `attnsweep run` accepts. Leaves out fields that have their default."""
+        """Returns the sweep as YAML 1.2, which `attnsweep run` accepts. Fields that have their default are left out."""
         return yaml_text(_non_defaults(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parses a spec from the JSON text that `to_json` wrote.
+        """Parses a sweep from JSON text that `to_json` wrote.
 
         Raises:
             SpecError: If the text is not JSON, or not a sweep.
@@ -166,7 +167,7 @@ class Sweep(SpecModel):
             raise first_mistake(error) from None
 
     def sha256(self) -> str:
-        """Returns the SHA-256 of the spec's content, which does not depend on the order of the space.
+        """Returns the SHA-256 of the sweep's content. It does not depend on the order of the parameters in the space.
 
         Samplers draw parameters in the order of the space. A sweep directory stores this order, so a stored sweep draws
         the same trials even if it is given again with another order.
@@ -174,16 +175,17 @@ class Sweep(SpecModel):
         return sha256_of(self.model_dump(mode="json"))
 
     def fixed(self) -> dict[str, Scalar]:
-        """Returns the parameters that have the same value in all trials."""
+        """Returns by name the values of the parameters that are the same in all trials."""
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns n if one in n probes of a training is kept in the curves. The first and the last are always kept."""
+        """Returns n if the curves keep one in n probes (measured steps) of each training. The first and the last are
+        always kept."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns the dimension of each parameter. A parameter of a `Zip` gets a choice among the values that the rows
-        give it."""
+        """Returns by name how each parameter varies (its dimension). A parameter of a `Zip` varies over the values that
+        the rows give it."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):
@@ -194,12 +196,13 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """Returns the dimensions of the parameters that vary and depend on no other parameter, alone or in a `Zip`."""
+        """Returns by name the dimensions of all parameters that vary and depend on no other parameter, those of a `Zip`
+        included."""
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns the dimensions that a sampler draws for every trial: the unconditional parameters, and for each `Zip`
-        a choice among its rows."""
+        """Returns by name the dimensions from which a sampler draws for every trial: unconditional parameters, and for
+        each `Zip` the choice of a row."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()
@@ -207,11 +210,11 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in drawn.items() if isinstance(dimension, Varied)}
 
     def grid(self) -> dict[str, list[Scalar]]:
-        """Returns the values that the sampler `grid` combines, by the name of the parameter or `Zip`."""
+        """Returns the values that the sampler `grid` combines, by the name of each parameter or `Zip`."""
         return {name: dimension.grid() for name, dimension in self.drawn().items()}
 
     def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns the drawn values with each row of a `Zip` replaced by the values of the single parameters."""
+        """Returns drawn values in which each row of a `Zip` is replaced by the values of its parameters, by name."""
         values: dict[str, Scalar] = {}
         for name, value in drawn.items():
             if isinstance(self.space.get(name), Zip):
@@ -221,7 +224,7 @@ class Sweep(SpecModel):
         return values
 
     def conditional(self) -> dict[str, Conditional]:
-        """Returns the parameters that vary depending on the value of another parameter."""
+        """Returns by name the parameters that depend on the value of another parameter."""
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
@@ -234,7 +237,7 @@ class Sweep(SpecModel):
 
 
 def zipped_names(name: str) -> list[str]:
-    """Splits the name of a `Zip` in a space into the names of its parameters."""
+    """Splits the key of a `Zip` in a search space, such as `d_model, n_heads`, into the names of its parameters."""
     return [parameter.strip() for parameter in name.split(",")]
 
 
@@ -267,12 +270,13 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
 
 
 def sha256_of(spec: object) -> str:
-    """Returns the SHA-256 of a spec that is given as plain JSON values. The order of keys does not affect it."""
+    """Returns the SHA-256 of a sweep or claim that is given as plain JSON values. The order of keys does not affect
+    it."""
     return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
 
 
 def _non_defaults(part: SpecModel) -> dict[str, object]:
-    """Converts a part of a spec to plain values. Leaves out fields that have their default."""
+    """Converts a part of a sweep to plain values. Fields that have their default are left out."""
     return {
         name: _plain(value)
         for name, field in type(part).model_fields.items()

@@ -1,4 +1,4 @@
-"""Checks a sweep against the parameters and outcomes that its workload declares."""
+"""Checks a sweep against the declarations of its workload: parameters and outcomes."""
 
 import itertools
 import math
@@ -24,7 +24,8 @@ _MOST_POINTS = 100_000
 def check_sweep(
     sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
 ) -> None:
-    """Checks each dimension of a sweep against the workload's parameters, and the grid against the number of trials.
+    """Checks each dimension of a sweep against the workload's parameters, and the number of grid points against the
+    number of trials.
 
     Args:
         parameters: The parameter class of the sweep's workload.
@@ -70,7 +71,7 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that trainings of the workload can end with an outcome whose rate or onset is requested.
+    """Checks that trainings of the workload can end with the outcome whose rate or onset the sweep or claim requests.
 
     Args:
         subject: The field that names the outcome, for the error.
@@ -115,8 +116,7 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Checks that at least one combination of the swept values is valid. Each trial is checked again when it is
-    drawn."""
+    """Checks that at least one combination of the swept values is valid. Each drawn trial is checked again later."""
     axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):

@@ -13,7 +13,7 @@ _WIDTH = 120
 
 
 def read_yaml(text: str) -> object:
-    """Parses YAML into mappings, lists, texts, numbers, booleans and null.
+    """Parses YAML 1.2 into mappings, lists, texts, numbers, booleans and null.
 
     Raises:
         ValueError: If the text is not YAML, or if a mapping has a key twice.
@@ -25,7 +25,7 @@ def read_yaml(text: str) -> object:
 
 
 def yaml_text(values: Mapping[str, object]) -> str:
-    """Formats values as YAML. Quotes texts, so that YAML 1.1 parsers do not read `on` and `no` as booleans."""
+    """Formats values as YAML. Texts are quoted, so that YAML 1.1 parsers do not read `on` and `no` as booleans."""
     writer = YAML()
     writer.Representer = _Representer
     writer.width = _WIDTH
@@ -35,7 +35,7 @@ def yaml_text(values: Mapping[str, object]) -> str:
 
 
 class _Representer(RoundTripRepresenter):
-    """Writes null as `null`. The YAML library's own representer would write an empty text."""
+    """A YAML writer that writes null as `null`. The library's own would write an empty text."""
 
 
 _Representer.add_representer(

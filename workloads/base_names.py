@@ -1,4 +1,4 @@
-"""The names of trained weights that other trainings start from.
+"""Names trained weights from which other trainings start.
 
 A name is `<training_id>-<digest>`, where the digest is the first half of the sha256 of the weights' text. So a
 parameter with this value identifies the weights to the last bit, wherever they came from. This module does not import
@@ -15,7 +15,7 @@ HOW_TO_NAME = "a training of another sweep, such as sweeps/first:0/3 (its direct
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedBase:
-    """Trained weights and the name under which a sweep directory stores them.
+    """Trained weights, from which other trainings start, with the name under which a sweep directory stores them.
 
     Attributes:
         origin: The text by which the user named the training.
@@ -33,7 +33,7 @@ def base_name(training_id: str, text: str) -> str:
 
 
 def is_text_of(name: str, text: str) -> bool:
-    """Returns whether `name` is the name of the weights with this text: its digest must be that of the text."""
+    """Returns whether weights with this text have this name: the digest in the name must be that of the text."""
     return name.partition("-")[2] == _digest(text)
 
 

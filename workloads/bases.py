@@ -1,4 +1,4 @@
-"""Writes trained weights, from which other trainings may start, as JSON text, and reads that text by its name."""
+"""Writes trained weights, from which other trainings may start, as JSON text, and reads them by name."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ def base_text(base: Base) -> str:
 
 @lru_cache(maxsize=4)
 def read_base(name: str) -> Base:
-    """Reads the base (weights to start from) with this name, from the file that `attnsweep run` stored or sent.
+    """Reads the trained weights of this name, from the file that `attnsweep run` stored or sent to this machine.
 
     Raises:
         UserError: If `name` is not the name of a base, or there is no such file.

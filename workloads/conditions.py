@@ -26,7 +26,8 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Returns for each training and probe whether a condition holds; `False` where one of its metrics is NaN.
+    """Returns at which probes (measured steps) of which trainings a condition on metrics holds; `False` where one of
+    its metrics is NaN.
 
     Args:
         metrics: Arrays (n_trainings, n_probes) by the metric's name. A probe is a measured step.
@@ -54,7 +55,7 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Returns whether `condition` implies `other`, as far as that follows from their comparisons with numbers.
+    """Returns whether `condition` implies `other`, judging only by their comparisons of metrics with numbers.
 
     Raises:
         SpecError: If one of the texts is not a condition.
@@ -74,7 +75,7 @@ def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, floa
 
 
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
-    """Splits a condition into its comparisons (metric, comparison, number).
+    """Splits a condition into its comparisons. Each is a triple: metric, comparison sign, number.
 
     Raises:
         SpecError: If the text is not a condition.

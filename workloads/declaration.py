@@ -1,4 +1,5 @@
-"""The declaration of a parameter: its type, range, default and meaning, as metadata of a dataclass's field."""
+"""Declares the parameters of trainings: type, range, default and meaning, stored as metadata of the fields of a
+dataclass."""
 
 import dataclasses
 import math
@@ -57,7 +58,7 @@ class Parameter:
     check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
-        """Describes the accepted values in words for error messages, such as `a finite number > 0, or null`."""
+        """Describes in words, for error messages, which values are accepted, such as `a finite number > 0, or null`."""
         if self.choices is not None:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
@@ -74,7 +75,7 @@ class Parameter:
         return f"{words}, or null" if self.optional else words
 
     def accept(self, value: object) -> Value:
-        """Converts `value` to the declared type, or raises if it is not accepted.
+        """Returns `value` converted to the declared type, or raises if it is not accepted.
 
         Raises:
             SpecError: If the value is of another type or out of range.
@@ -119,15 +120,16 @@ def parameter(
     static: bool = False,
     since: str | None = None,
 ) -> Any:
-    """Declares a parameter as a field of a `TrainingParameters` class. The arguments are those of `Parameter`."""
+    """Declares a parameter of a training, as a field of a `TrainingParameters` class. The arguments are those of
+    `Parameter`."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares, as a field of `TrainingParameters`, a parameter that only earlier versions had. Its type must be
-    optional.
+    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must
+    allow `None`.
 
     Args:
         default: The default that the parameter had before it was retired.

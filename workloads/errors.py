@@ -1,4 +1,5 @@
-"""Errors that a user can correct. The message is one line: what was given, what is accepted, and how to correct it."""
+"""Errors that a user can correct. Their message is one line: what was given, what is accepted, and how to correct
+it."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ _SHOWN_CHARACTERS = 200
 
 
 class UserError(Exception):
-    """Raised for a mistake of the user. The command line prints it as one line and exits with code 2.
+    """Raised for a user's mistake. The command line prints the error as one line and exits with code 2.
 
     Args:
         subject: The parameter, flag, file or directory at fault.
@@ -36,16 +37,17 @@ class UserError(Exception):
 
 
 class SpecError(UserError):
-    """Raised for a sweep, search space or parameter with which no training can be made as written."""
+    """Raised for a sweep, search space or parameter that is not valid, so that no training can be made from it."""
 
 
 class LabelError(SpecError):
-    """Raised if a workload's `judge` gives outcomes that the workload does not declare, or labels that contradict each
-    other or the loss."""
+    """Raised if a workload's `judge` gives an outcome that the workload does not declare, or a label that contradicts
+    another label or the loss."""
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """Returns the advice for an unknown name: the most similar one of `names`, or `otherwise` if none is similar."""
+    """Returns advice for an unknown name: the most similar name among `names`, or the text `otherwise` if none is
+    similar."""
     if not isinstance(given, str):
         return otherwise
     # Upper and lower case are not distinguished, because people often mistype them.

@@ -1,4 +1,4 @@
-"""Finds files that a user names by path, such as corpora: on this machine, or among the files that the driver (main
+"""Finds files that a user names by path, such as corpora. On another machine these are copies that the driver (main
 process) has sent."""
 
 import atexit
@@ -19,7 +19,8 @@ _carried: dict[str, Path] = {}
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads might never end.
+    """Returns the regular file at a path, with symbolic links resolved. Refuses devices and pipes, because reading them
+    might never end.
 
     On another machine of a cluster, a file that the driver (main process) has sent under this path takes precedence.
 
@@ -45,8 +46,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes files that the driver (main process) sent to a temporary folder, where `given_file` finds them by their
-    paths on the driver's machine."""
+    """Stores files that the driver (main process) has sent in a temporary folder. From then on `given_file` finds them
+    by their paths on the driver's machine."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"
@@ -67,8 +68,10 @@ def _folder() -> Path:
 
 
 def _remove_abandoned() -> None:
-    """Removes the temporary folders of processes that were killed, as Ray kills trainers: no process holds the lock of
-    such a folder."""
+    """Removes temporary folders that killed processes have left behind.
+
+    Ray, for example, kills trainers. Such a folder is recognised by its lock, which no process holds.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # If the folder belongs to another user, opening it raises an OSError. The folder is then left alone.
         with suppress(OSError):
@@ -81,7 +84,8 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has it."""
+    """Locks a folder until the lock file is closed or this process ends. Returns `False` if another process holds the
+    lock."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

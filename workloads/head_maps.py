@@ -1,4 +1,4 @@
-"""Attention maps of a model: the attention weights of every head on one sentence, with the sentence's tokens.
+"""Attention maps: the attention weights of each head of a model on one sentence, together with the sentence's tokens.
 
 Axes: B sentence, H head, Q query token, K key token.
 """
@@ -50,7 +50,8 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 
 def seen_weights(call: Callable[[], object]) -> list[Tensor]:
-    """Runs `call` and returns the attention weights of all softmaxes in it, in the order in which they are computed."""
+    """Runs `call` and returns the attention weights that it computes: the results of all softmaxes over the last axis,
+    in order."""
     watch = _Watch()
     with watch:
         call()
@@ -64,7 +65,7 @@ def seen_weights(call: Callable[[], object]) -> list[Tensor]:
 
 
 class _Watch(TorchFunctionMode):
-    """A context that records in `seen` the result of every softmax over the last axis."""
+    """A context that appends the result of every softmax over the last axis to the list `seen`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,8 +89,10 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Computes `multi_head_attention_forward` without returning weights: PyTorch then takes one softmax per
-        head."""
+        """Computes `multi_head_attention_forward` in the form in which PyTorch takes one softmax per head.
+
+        That is the form that returns no weights, so weights that the caller wants are taken from the softmax.
+        """
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
         return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
@@ -113,7 +116,7 @@ class LayerMaps:
 
     @classmethod
     def of(cls, number: int, queries: tuple[str, ...], keys: tuple[str, ...], weights_HQK: Tensor) -> Self:
-        """Builds the maps of one layer from attention weights, which are converted to float64."""
+        """Builds the maps of one layer from its attention weights, and converts them to float64."""
         return cls(number=number, queries=queries, keys=keys, weights_HQK=weights_HQK.double())
 
     @property
@@ -137,7 +140,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the number of the requested sentence, or `otherwise` if no sentence was requested.
+    """Returns the number of the sentence that was requested, or `otherwise` if none was requested.
 
     Raises:
         UserError: If there is no sentence of this number.
@@ -157,7 +160,7 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Runs a module on a batch, and returns the attention weights of each layer, first to last.
+    """Runs a module on a batch. Returns the attention weights of each layer, from first to last.
 
     Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes. The shape of a layer's
     weights is (n_sentences, n_heads, n_queries, n_keys).
@@ -182,7 +185,7 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
 def maps_of_batch(
     weights: Sequence[Tensor], batch: Batch, sentence: int | None, words: Sequence[str] = ()
 ) -> SentenceMaps:
-    """Selects one sentence's attention maps from the weights of a whole batch.
+    """Returns the attention maps of one sentence, taken from the attention weights of a whole batch.
 
     Args:
         weights: The attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens).

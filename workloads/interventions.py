@@ -1,4 +1,4 @@
-"""Interventions: changes to a training while it runs, written as the text of its parameter `intervention`.
+"""Interventions: changes to a training while it runs. They are written as the text of its parameter `intervention`.
 
 Example: `freeze attention.query 0..500; clamp 1:0 previous_token 0..; scale 0:0 2 100..300; kick 0.1 at 300`. The steps
 A..B include A and exclude B; A.. goes on to the end. This module does not import PyTorch.
@@ -49,7 +49,7 @@ _KICK = re.compile(rf"kick\s+(?P<size>{_NUMBER})\s+at\s+(?P<step>\d{{1,10}})")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps from `start` to just before `until`; to the end of the training if `until` is `None`."""
+    """The steps from `start` to just before `until`; if `until` is `None`, to the end of the training."""
 
     start: int
     until: int | None
@@ -75,7 +75,7 @@ class Freeze:
     steps: Steps
 
     def names(self, parameter: str) -> bool:
-        """Returns whether this intervention freezes a parameter of this name."""
+        """Returns whether this intervention freezes the parameter tensor of the given name."""
         return f".{self.parameter}." in f".{parameter}."
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Clamp:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An intervention that multiplies the attention logits of one head, or of all heads.
+    """An intervention that multiplies the attention logits of one head, or of all heads, by a factor.
 
     Attributes:
         layer, head: The numbers of the head; `None` for all heads of all layers.
@@ -121,7 +121,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """An intervention that adds normal noise to all parameters that are not frozen.
+    """An intervention that adds normal noise to all parameters that are not frozen at that step.
 
     Attributes:
         size: The norm of the noise, relative to the norm of the parameters.
@@ -133,7 +133,7 @@ class Kick:
 
     @property
     def steps(self) -> Steps:
-        """The steps from the one at which the noise is added to the end."""
+        """The steps from the addition of the noise to the end of the training."""
         return Steps(self.step, None)
 
     def __str__(self) -> str:
@@ -145,7 +145,8 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses the value of the parameter `intervention` into interventions, in their order; null gives none.
+    """Parses the parameter `intervention` of a training into the interventions that it contains, in order; null
+    contains none.
 
     Raises:
         SpecError: If the text does not follow the grammar.
@@ -154,7 +155,7 @@ def interventions_of(text: str | None) -> tuple[Intervention, ...]:
 
 
 def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
-    """Checks that interventions lie within the steps of a training and work with its optimizer.
+    """Checks that a training can carry out its interventions: they lie within its steps and suit its optimizer.
 
     Raises:
         SpecError: If an intervention lies beyond `n_steps`, or the optimizer is L-BFGS.
@@ -189,7 +190,8 @@ def intervene(
     kick: float | None = None,
     at: int | None = None,
 ) -> str:
-    """Writes the text of one intervention. To use several, join the texts: `"; ".join([...])`.
+    """Returns the text of one intervention (change to a training while it runs). To use several, join the texts: `";
+    ".join([...])`.
 
     Args:
         parameter, freeze: One or more whole parts, between dots, of the names of parameters, and the steps that do not
@@ -226,13 +228,13 @@ def intervene(
 
 
 def pattern_number(pattern: str) -> int:
-    """Returns the number that stands for an attention pattern of `PATTERNS` in the buffer `CLAMP`; 0 means that the
-    attention is not fixed."""
+    """Returns the number that stands for an attention pattern in the buffer `CLAMP`. The patterns are those of
+    `PATTERNS`; 0 means that the attention is not fixed."""
     return PATTERNS.index(pattern) + 1
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """Returns the steps right before which an intervention begins or ends, or adds noise."""
+    """Returns the steps just before which some intervention begins, ends or adds noise."""
     ends = {end for intervention in interventions for end in (intervention.steps.start, intervention.steps.until)}
     return frozenset(step for step in ends if step is not None)
 
@@ -280,5 +282,5 @@ def _digits(number: float) -> str:
 
 
 def refused(given: object, expected: str, fix: str) -> SpecError:
-    """Builds the error for an intervention that is not valid or that the model does not support."""
+    """Builds the error for an intervention that is not valid, or that the model does not support."""
     return SpecError(INTERVENTION, given=str(given), expected=expected, fix=fix)

@@ -1,4 +1,5 @@
-"""What `attnsweep why` and `attnsweep heads` show of a trained model: parts of the gradients, and attention maps.
+"""Reads trained models for `attnsweep why`, which shows the terms of the gradients, and for `attnsweep heads`, which
+shows attention maps.
 
 Both work for any workload without a declaration. A workload's attribute `lenses` may declare better ways to read its
 models.
@@ -27,7 +28,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """Tells `attnsweep heads` and `attnsweep why` how to read a workload's models, as the workload's `lenses`.
+    """How `attnsweep heads` and `attnsweep why` are to read a workload's models. A workload declares it as its
+    attribute `lenses`.
 
     Attributes:
         attention: Computes the attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens), from the
@@ -77,8 +79,8 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
 
 
 def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch) -> GradientWords:
-    """Computes the words of one training's gradients (the matrix products whose sum is a gradient): by closed formulas
-    if known, else by tracing the loss.
+    """Computes the terms ("words") of one training's gradients: the matrix products whose sum is a gradient. Uses
+    closed formulas if they are known, else traces the loss.
 
     Args:
         batch: The data, which are not read where closed formulas are known.
@@ -94,13 +96,13 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the loss of one training: `lenses.loss`, which is written in basic operations, if declared; else
-    `workload.loss`."""
+    """Returns the function that computes one training's loss: `lenses.loss` if declared, which is written in basic
+    operations, else `workload.loss`."""
     return lenses_of(workload).loss or workload.loss
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
-    """Draws the data on which one training's gradients are examined: the batch of the first step, with at least
+    """Draws the data on which one training's gradients are examined: the batch of its first step, enlarged if needed to
     `least_examples` examples."""
     least = lenses_of(workload).least_examples
     if least > 1 and training.parameters.batch_size < least:

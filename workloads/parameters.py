@@ -1,4 +1,5 @@
-"""The base class of a workload's parameters: a frozen dataclass whose fields declare type, range, default and role.
+"""The base class of a workload's parameters. It is a frozen dataclass whose fields declare type, range, default and
+meaning.
 
 Search spaces are validated against this declaration. It also gives the ledger's columns `param_<name>` their types, and
 decides which trainings may share a program.
@@ -41,7 +42,7 @@ class _Start:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingParameters(Hyperparameters, _Start):  # The fields of the last base class come first.
-    """The parameters that the trainings of all workloads have. A workload declares further ones in a subclass.
+    """The parameters that trainings of every workload have. A workload declares further parameters in a subclass.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
     """
@@ -106,12 +107,13 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
-        """Returns the declared parameters by name, in order of declaration; retired ones are left out."""
+        """Returns the declarations of all parameters by name, in order of declaration. Retired parameters are left
+        out."""
         return dict(_declared_by(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
     def retired(cls) -> dict[str, Parameter]:
-        """Returns by name the parameters that only sweeps of earlier versions have."""
+        """Returns by name the declarations of the parameters that only sweeps of earlier versions have."""
         return {name: declared for name, declared in cls._known().items() if declared.retired is not None}
 
     @classmethod
@@ -120,7 +122,7 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values; parameters that are not given take their defaults.
+        """Builds the parameters of one training from plain values. Parameters that are not given get their defaults.
 
         Raises:
             SpecError: For an unknown name, a wrong type, a value out of range, or values that do not fit each other.
@@ -147,7 +149,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds a training's parameters from its row of the ledger, whichever version of attnsweep wrote the row.
+        """Rebuilds a training's parameters from its row of the ledger, even if an earlier version of attnsweep wrote
+        the row.
 
         Args:
             columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
@@ -161,8 +164,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns what to record of the files that a sweep's parameters name: their absolute paths, and digests of
-        their contents.
+        """Returns what a sweep records about files that its parameters name: absolute paths, and digests of the
+        contents.
 
         Raises:
             UserError: If a file is missing, or its content is not the recorded one.
@@ -171,15 +174,16 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         return {}
 
     def values(self) -> dict[str, Value]:
-        """Returns the values of all declared parameters by name; retired ones are left out."""
+        """Returns the values of all declared parameters by name. Retired parameters are left out."""
         return {name: getattr(self, name) for name in self.declared()}
 
     def refused(self, name: str, expected: str, fix: str) -> SpecError:
-        """Builds the error for a parameter whose value does not fit the values of other parameters."""
+        """Builds the error for a parameter whose value does not fit the values of the other parameters."""
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
 
     def identity(self) -> dict[str, Value]:
-        """Returns the values from which the training's id is computed: the same in all versions that train it alike.
+        """Returns the values from which a training's id is computed. They are equal in all versions of attnsweep that
+        train it alike.
 
         A parameter that was added later (`since`) is left out if it has its default; a retired parameter stays in, at
         its old default.
@@ -194,8 +198,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         return identity
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values of the static parameters. Trainings may share a pack (one program) if and only if these
-        values are equal."""
+        """Returns the values of the static parameters. Trainings can share a program if and only if these values are
+        equal."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
@@ -229,7 +233,7 @@ def unknown_parameter(
     parameters: type[TrainingParameters],
     others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
 ) -> SpecError:
-    """Builds the error for a parameter that the workload does not declare or has retired.
+    """Builds the error for a parameter name that the workload does not declare, or has retired.
 
     Args:
         others: The parameters that other workloads declare, by workload: the message names the workload that has this

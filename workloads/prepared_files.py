@@ -1,4 +1,4 @@
-"""Reads and writes prepared corpora: the Parquet files that `attnsweep prepare-corpus` makes and trainings read.
+"""Reads and writes prepared corpora: Parquet files that `attnsweep prepare-corpus` makes and that trainings read.
 
 A row is a sentence or a document. It has columns with lists of int32 (indices into the vocabulary) and the column
 `part` (such as training). The vocabulary, the version of the format and the digest of the content are in the file's
@@ -27,11 +27,11 @@ _VERSION = "1"
 
 
 class Digested(Protocol):
-    """The content of a prepared corpus file, with a digest that reveals whether the file was changed."""
+    """The content of a prepared corpus file, and a digest that reveals whether the file was changed."""
 
     @property
     def digest(self) -> str:
-        """A hash of the content. Two contents are equal if and only if their digests are."""
+        """A hash of the file's content. Two contents are equal if and only if their digests are."""
 
 
 C = TypeVar("C", bound=Digested)
@@ -133,7 +133,7 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
 
 
 def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:
-    """Checks a column's rows of word indices against the vocabulary, and returns them.
+    """Returns a column's rows of word indices, after checking them against the vocabulary.
 
     Args:
         words: The vocabulary. It must begin with the special tokens.
@@ -166,7 +166,8 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
 
 
 def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> dict[str, Value]:
-    """Returns the values that identify a corpus: `corpus`, the file's path, and `corpus_digest`, a hash of its content.
+    """Returns the parameters that identify a corpus: `corpus`, the path of its file, and `corpus_digest`, a hash of its
+    content.
 
     Raises:
         SpecError: If `values` has another digest, because the file has changed.

@@ -1,5 +1,5 @@
-"""Loads a workload, given as a registered name, `module:Class` or `path/to/file.py:Class`, and checks its
-declarations."""
+"""Loads a workload and checks its declarations. It is given as a registered name, as `module:Class`, or as
+`path/to/file.py:Class`."""
 
 import dataclasses
 import importlib
@@ -36,7 +36,8 @@ def _registered() -> importlib.metadata.EntryPoints:
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """Returns the parameter classes of all other registered workloads by name, except of those that fail to load."""
+    """Returns by name the parameter classes of all other registered workloads. Workloads that cannot be loaded are left
+    out."""
     parameters = {}
     for name in registered_names():
         if name != workload:

@@ -1,4 +1,4 @@
-"""The conformance suite of workloads: what the engine relies on, checked on any `Workload`, yours included.
+"""Tests for workloads, yours included: they check everything that the engine relies on.
 
 Call `check_workload` from a test, with a few parameter settings for each set of static parameters:
 
@@ -63,7 +63,7 @@ def check_workload(
     *,
     quick: bool = False,
 ) -> None:
-    """Runs every check of this module on a workload. Trainings that may share a program are checked together.
+    """Runs all checks of this module on a workload. Trainings with equal static parameters are checked together.
 
     Nothing is compiled: the checks train with `vmap`, with the settings of a trainer process (one thread).
 
@@ -112,8 +112,8 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that two runs of the same trainings agree to the last bit, metrics too, whatever the state of global
-    random generators."""
+    """Checks that two runs of the same trainings agree to the last bit in losses and metrics, whatever the state of
+    global random generators."""
     runs = []
     for state in range(2):
         with torch.random.fork_rng(devices=[]):
@@ -132,7 +132,8 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a training gives the same result alone, with others in a program, and with the order reversed.
+    """Checks that a training gives the same result alone, among others in one program, and among the same others in
+    reverse order.
 
     Results are the same if `loss` and `eval_loss` agree within `RELATIVE_TOLERANCE` at every measured step, and if the
     last outcome and detail, the number of steps and the step of divergence are equal.
@@ -149,7 +150,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that if loss and gradients of one training turn NaN half-way, no bit of the other trainings changes."""
+    """Checks that if one training's loss and gradients turn NaN half-way, no bit of any other training changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
     # The longest training gets NaN after half as many evaluations of the loss as it has steps. A step takes at least
     # one evaluation, so it is still running then.
@@ -171,7 +172,8 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
 def check_resumed_equals_undisturbed(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks that trainings resumed half-way from a checkpoint end like uninterrupted ones, to the last bit."""
+    """Checks that trainings that are resumed half-way from a checkpoint end like uninterrupted ones, to the last
+    bit."""
     undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
@@ -192,7 +194,7 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks every training's first loss and gradient against plain PyTorch, up to rounding.
+    """Checks that every training's first loss and gradient equal those of plain PyTorch, up to rounding.
 
     Also checks that computing loss and gradient changes neither the module nor the batch.
     """
@@ -200,7 +202,7 @@ def check_engine_equals_plain_pytorch(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that the outcomes and reference levels (losses of simple predictors) of trainings are those that the
+    """Checks that the outcomes and reference levels (losses of simple predictors) of trainings are among those that the
     workload declares.
 
     Every training must have a known outcome at every measured step, and every level a declared name. Where the loss
@@ -239,7 +241,7 @@ _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
 
 
 def check_parameters_are_refused(workload: Workload[P]) -> None:
-    """Checks that unknown names, wrong types and values out of range raise a `SpecError` naming the parameter."""
+    """Checks that unknown names, wrong types and values out of range raise a `SpecError` that names the parameter."""
     bad: dict[str, object] = {"no_such_parameter": 1}
     for name, declared in workload.parameters.declared().items():
         bad[name] = float("nan") if declared.kind is float else object()
@@ -250,7 +252,7 @@ def check_parameters_are_refused(workload: Workload[P]) -> None:
 
 
 def defaults(workload: Workload[P], **values: Value) -> P:
-    """Returns the workload's default parameters with the given changes, validated as in a sweep."""
+    """Returns the workload's default parameters with the given changes. They are validated as in a sweep."""
     return workload.parameters.resolve(values)
 
 
@@ -279,8 +281,8 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes which quantities differ between two programs' results for the same trainings; empty if none do.
-    `tolerance` is relative and applies to losses."""
+    """Describes which quantities differ between the results of two programs for the same trainings; empty if none do.
+    Losses may differ by the relative `tolerance`."""
     differences = []
     for name, values in one.items():
         if name in _LOSSES:
@@ -293,7 +295,8 @@ def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
 
 
 def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Returns the largest relative difference between two arrays of losses; infinite where only one is NaN."""
+    """Returns the largest relative difference between two arrays of losses; infinite if a loss is NaN in only one
+    array."""
     if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
     scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)
@@ -301,7 +304,8 @@ def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 
 class _Poison(Workload[P]):
-    """A mixin for workload classes. Once `is_poisoned` is set, it makes the loss of the training `victim` NaN."""
+    """A mixin for workload classes in tests. Once `is_poisoned` is set, the loss of the one training `victim` is
+    NaN."""
 
     victim: Training[P]
     is_poisoned = False

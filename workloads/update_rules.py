@@ -1,4 +1,5 @@
-"""The optimizers' update rules and hyperparameters. Adding a rule or a hyperparameter needs no change in the engine.
+"""The update rules of first-order optimizers, and their hyperparameters. A further rule or hyperparameter needs no
+change in the engine.
 
 An update changes the parameters `theta` of trainings (the first axis) and their running averages in place, and reads
 nothing but its arguments. So all engines can run it: with PyTorch's kernels, compiled for blocks of trainings, or
@@ -50,7 +51,10 @@ class UpdateRule:
 
 
 def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates by gradient descent with heavy-ball momentum: `v = momentum v + gradient; theta -= learning_rate v`.
+    """Updates parameters by gradient descent with heavy-ball momentum.
+
+    The formula is `v = momentum v + gradient; theta -= learning_rate v`, where v is the running average and theta the
+    parameters.
 
     The rule is that of `torch.optim.SGD` without dampening and Nesterov. Weight decay is added to the gradient.
     """
@@ -61,12 +65,13 @@ def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) ->
 
 
 def _adam(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates by Adam, with weight decay added to the gradient. Source: Kingma & Ba 2015, algorithm 1."""
+    """Updates parameters by Adam. Weight decay is added to the gradient. Source: Kingma & Ba 2015, algorithm 1."""
     _adam_step(theta, _with_decay_added(theta, gradient, rates), slots, rates)
 
 
 def _adamw(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates by AdamW: Adam with parameters multiplied by `1 - learning_rate weight_decay` before each update.
+    """Updates parameters by AdamW, which is Adam with the parameters multiplied by `1 - learning_rate weight_decay`
+    before each update.
 
     Source: Loshchilov & Hutter 2019, algorithm 2.
     """
@@ -119,14 +124,14 @@ _MOST_BETA = 0.999_999
 
 
 def optimizer_parameter(default: str) -> Any:
-    """Declares the field `optimizer` for workloads whose default optimizer is another one than the usual."""
+    """Declares the field `optimizer` of a workload whose default optimizer is not the usual one."""
     return parameter(default, "update rule", choices=OPTIMIZERS, static=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The optimizer of a training and its hyperparameters. Trainings that share a program may differ in all but
-    `optimizer`.
+    """The optimizer of a training and its hyperparameters. Trainings in one program must have the same optimizer, but
+    may differ in the rest.
 
     The engine applies schedule, warm-up and clipping (`engine/first_order.py`): an update rule gets the resulting
     learning rate and gradient. Hyperparameters that an update rule reads must be floats or ints.

@@ -1,4 +1,4 @@
-"""Reads and runs a user's Python file, together with the modules in the same folder that it imports.
+"""Reads and runs a user's Python file, together with the modules in its folder that it imports.
 
 The modules are run from their texts, not from files. So they run alike from the user's folder, from the copy in a sweep
 directory, and on another machine of a cluster, which has neither.
@@ -25,7 +25,8 @@ from attnsweep.workloads.files import given_file
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields each import of a module as (number of leading dots, name), except imports under `if TYPE_CHECKING`."""
+    """Yields the imports in a Python file as (number of leading dots, name). Imports under `if TYPE_CHECKING` are left
+    out."""
     match tree:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
@@ -42,7 +43,8 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    """Yields the absolute names of modules that a module in `package` imports, each followed by its parent packages."""
+    """Yields the absolute names of the modules that a module in `package` imports. Each is followed by its parent
+    packages."""
     parts = package.split(".")
     for level, name in imports:
         absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
@@ -50,7 +52,7 @@ def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
 
 
 def with_parents(name: str) -> Iterator[str]:
-    """Yields a module's name, and then the names of its parent packages, innermost first."""
+    """Yields a module's name, followed by the names of its parent packages, innermost first."""
     while name:
         yield name
         name = name.rpartition(".")[0]
@@ -63,7 +65,7 @@ _PACKAGE_FILE = "__init__.py"
 
 @dataclass(frozen=True)
 class UserCode:
-    """The texts of a user's Python file and of the modules in the same folder that it imports.
+    """The texts of a user's Python file and of the modules in its folder that it imports.
 
     Attributes:
         texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
@@ -80,14 +82,15 @@ class UserCode:
 
     @cached_property
     def module_name(self) -> str:
-        """The name under which the user's file is imported. It contains a digest of the folder's path and all texts."""
+        """The name under which the user's file is imported. It contains a digest of the folder's path and of all
+        texts."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
 
     @cached_property
     def files(self) -> dict[str, str | None]:
-        """The paths of the user's files, by module name; `None` for a package without an `__init__.py`."""
+        """The path of each file of the user, by module name; `None` for a package without an `__init__.py`."""
         files: dict[str, str | None] = {self.module_name: self.main}
         for name in self.texts:
             path = PurePosixPath(name)
@@ -99,7 +102,7 @@ class UserCode:
         return files
 
     def text_of(self, module: str) -> str:
-        """Returns the text of a module in `files`; empty for a package without an `__init__.py`."""
+        """Returns the text of one of the user's modules; empty for a package without an `__init__.py`."""
         file = self.files[module]
         return "" if file is None else self.texts[file]
 
@@ -108,7 +111,8 @@ class UserCode:
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the user's modules importable in this process, before installed modules of the same names.
+        """Makes the user's modules importable in this process. They take precedence over installed modules of the same
+        names.
 
         Raises:
             UserError: If another module of the same name has been imported already.
@@ -138,7 +142,7 @@ def sha256_of_text(text: str) -> str:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Imports a user's Python file and returns its module. Later calls return that module without a run.
+    """Imports a user's Python file and returns its module. The file runs only at the first call.
 
     Raises:
         UserError: If there is no such file, or it fails to run.
@@ -147,7 +151,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def read_user_code(path: Path) -> UserCode:
-    """Reads a user's file and, recursively, the modules in the same folder that it imports. Runs none of them.
+    """Reads a user's file and, recursively, the modules in its folder that it imports. Runs none of them.
 
     All `import` statements are followed, also those within functions. Modules that Python finds outside this folder are
     left out.
@@ -174,21 +178,23 @@ def read_user_code(path: Path) -> UserCode:
 
 
 def user_file(reference: str) -> Path | None:
-    """Returns the user's file if a workload is given as `file.py:Class`; `None` for registered names and for
+    """Returns the user's file if a workload is given as `file.py:Class`; `None` for a registered name or
     `module:Class`."""
     place, colon, _ = reference.rpartition(":")
     return Path(place) if colon and place.endswith(".py") else None
 
 
 def user_code_of(workload: object) -> UserCode | None:
-    """Returns the user's code that defines a workload's class; `None` if the class is in an installed package."""
+    """Returns the user's code in which a workload's class is defined; `None` if the class is in an installed
+    package."""
     loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)
     return loader.code if isinstance(loader, _Loader) else None
 
 
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
-    """A context in which a user's code runs. Any exception of that code, even `SystemExit`, becomes a `UserError`.
+    """A context in which a user's code runs. It turns any exception of that code, even `SystemExit`, into a
+    `UserError`.
 
     Raises:
         UserError: In place of any other exception; `KeyboardInterrupt` passes unchanged.
@@ -206,7 +212,7 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
 
 
 class _Loader(ExecutionLoader):
-    """An import loader that runs the modules of a `UserCode` from their stored texts."""
+    """An import loader that runs a user's modules from the texts that a `UserCode` stores."""
 
     def __init__(self, code: UserCode) -> None:
         self.code = code
@@ -222,8 +228,8 @@ class _Loader(ExecutionLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of `UserCode` objects when they are imported. If two objects have a module of the same name,
-    the later object wins."""
+    """An import finder for the modules of `UserCode` objects. If several objects have a module of the same name, the
+    latest object wins."""
 
     def __init__(self) -> None:
         self._loaders: dict[str, _Loader] = {}
@@ -248,7 +254,8 @@ class _Finder(MetaPathFinder):
         return spec
 
     def _is_stale(self, name: str, code: UserCode) -> bool:
-        """Returns whether an imported module comes from a different `UserCode` and must be imported again.
+        """Returns whether an already imported module comes from another `UserCode` than `code`, and so must be imported
+        again.
 
         Raises:
             UserError: If the module was not imported from a `UserCode`, and its file has another text than `code` has.
@@ -315,7 +322,8 @@ def _is_elsewhere(top: str, folder: Path) -> bool:
 
 
 def _raised_at(error: BaseException) -> str:
-    """Returns `, in line N` for the innermost traceback line in a user's file; empty if there is none."""
+    """Returns the text `, in line N` for the innermost line of a traceback that is in a user's file; empty if there is
+    none."""
     frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
     lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
     return f", in line {lines[-1]}" if lines else ""

@@ -1,4 +1,4 @@
-"""The labels that the ledger stores, with their meanings: outcomes of trainings, and roles of attention heads.
+"""The labels that a sweep's ledger stores, with their meanings: outcomes of trainings, and roles of attention heads.
 
 docs/outcomes.md and docs/roles.md give the rules by which labels are assigned. This module does not import torch.
 """
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The meaning of one role, that is, of one thing that an attention head may do.
+    """The meaning of one role, which is one thing that an attention head may do.
 
     Attributes:
         score: The head score that decides the role. The role can occur only where that score is measured.
@@ -88,7 +88,7 @@ _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499"
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """Adds the outcomes that a workload declares to the shipped ones, in the order of tables and figures.
+    """Returns the shipped outcomes and those that a workload declares, in the order of tables and figures.
 
     First come the shipped outcomes that workloads give, then the workload's own, then those that no workload gives,
     such as `failed`.

@@ -1,4 +1,4 @@
-"""The shipped sweeps. Each is a value in a file of this folder, in a variable that has the sweep's name."""
+"""The shipped sweeps. Each is a variable, with the sweep's name, in one of this folder's files."""
 
 from attnsweep.search_spaces.catalog import category_pairs, field, formal_languages, gpt, translation
 from attnsweep.search_spaces.sweep import Sweep
