@@ -32,7 +32,7 @@ Bounds = tuple[float, float]
 
 
 class Claim(TypedDict, total=False):
-    """The published claim with which a row of a comparison is compared.
+    """A published claim, in words, and the bounds between which our value must lie to agree with it.
 
     Attributes:
         published: The value or claim of the source, in its words.
@@ -52,12 +52,14 @@ _SEED = 0
 def value_row(
     name: str, ours: float | str, published: float | str | None = None, *, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with a value that has no interval, beside the published value if there is one."""
+    """Returns a row with one of our values, without an interval, beside the published value if there is one."""
     return ComparedValue(name=name, published=published, ours=ours, agrees=agrees)
 
 
 def rate_row(name: str, rate: Rate) -> ComparedValue:
-    """Returns a row with the rate of trainings that have some property, pooled over trials, and its interval."""
+    """Returns a row with the rate of trainings that have some property (such as solved), pooled over trials, and its
+    interval.
+    """
     return ComparedValue(
         name=name, published=None, ours="-" if rate.share is None else rate.share, low=rate.low, high=rate.high
     )
@@ -72,8 +74,8 @@ def rate_text(rate: Rate, decimals: int = 3) -> str:
 
 
 def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Groups values into logarithmic bins. Yields for each bin with values its ends as a label, and a mask of the
-    values in it.
+    """Groups positive values into logarithmic bins. Yields for each bin that has values a label with its ends, and a
+    mask of the values in the bin.
     """
     place = np.floor(per_decade * np.log10(values))
     for left in np.unique(place):
@@ -105,8 +107,8 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean over a configuration's seeds. Its interval is cut at the ends of the range of
-    possible values.
+    """Returns a row with the mean over the seeds of a configuration and its interval, which is cut off at the smallest
+    and largest possible value.
     """
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
@@ -117,7 +119,8 @@ def mean_row(
 def mean_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str | None = None
 ) -> ComparedValue:
-    """Returns a row with the mean of one sample minus that of another.
+    """Returns a row with the difference of two samples' means and its interval: the mean of the first sample minus that
+    of the second.
 
     The published claim, if there is one, is that the first mean is larger.
     """
@@ -126,7 +129,9 @@ def mean_difference_row(
 
 
 def share_row(name: str, n_with: int, n_seeds: int, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the rate of seeds that have some property, for one configuration, and Wilson's interval."""
+    """Returns a row with the rate of a configuration's seeds that have some property (such as solved), and Wilson's
+    interval.
+    """
     interval = binomial_rate(n_with, n_seeds).interval
     assert interval is not None
     return estimate_row(name, *interval, **claim)
@@ -163,7 +168,7 @@ def median_row(
 def median_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str
 ) -> ComparedValue:
-    """Returns a row with one sample's median minus another's, and a bootstrap interval (BCa, 10,000 resamples).
+    """Returns a row with the difference of two samples' medians, and a bootstrap interval (BCa, 10,000 resamples).
 
     The published claim is that the first median is larger.
     """
@@ -179,7 +184,7 @@ def median_difference_row(
 
 
 def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with one sample's geometric mean divided by another's, with Welch's interval on the logarithms.
+    """Returns a row with the ratio of two samples' geometric means, and Welch's interval on the logarithms.
 
     Unlike in the other rows, a published claim is undecided if the interval lies partly inside `agrees_within`.
     """
@@ -194,7 +199,8 @@ def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **cla
 def border_row(
     name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with the border between two regimes, the value that `half_point` estimated on a logarithmic axis.
+    """Returns a row with the border that `half_point` estimates: the value of a parameter, on a logarithmic axis, at
+    which a rate of trainings crosses one half.
 
     If one end of the interval is infinite, the row says that the border lies above or below the other end.
     """
@@ -206,7 +212,7 @@ def border_row(
 
 
 def estimate_row(name: str, ours: float, low: float, high: float, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with an estimate and its 95% interval. Bounds that are not finite mean that it has no interval."""
+    """Returns a row with an estimate and its 95% interval; without an interval if a bound is not finite."""
     within = claim.get("agrees_within")
     is_estimated = math.isfinite(low)
     agrees = None if within is None else is_estimated and within[0] <= low and high <= within[1]
@@ -227,7 +233,8 @@ Floats = NDArray[np.float64]
 
 
 def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Floats, Floats]:
-    """Returns the mean of each case's seeds with its 95% interval, for values between two known ends.
+    """Returns for each case the mean over its seeds with a 95% interval, for values that lie between two known ends,
+    such as accuracies.
 
     Args:
         values: The values of each case's seeds, (n_cases, n_seeds).
@@ -245,7 +252,9 @@ def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Flo
 
 
 def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the mean over one configuration's seeds, for values that lie between two known ends."""
+    """Returns a row with the mean over a configuration's seeds and its interval, for values that lie between two known
+    ends, such as accuracies.
+    """
     mean, low, high = (float(numbers[0]) for numbers in bounded_mean_intervals([values], ends))
     return estimate_row(name, mean, low, high, **claim)
 
@@ -253,7 +262,9 @@ def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: 
 def bounded_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], ends: Bounds, **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean of one sample minus that of another, for values that lie between two known ends."""
+    """Returns a row with the difference of two samples' means and its interval, for values that lie between two known
+    ends, such as accuracies.
+    """
     sample, other_sample = np.array([values]), np.array([others])
     low, high = (
         float(np.quantile(_drawn_means(sample, end)[0] - _drawn_means(other_sample, opposite, 1)[0], tail))
@@ -263,7 +274,9 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns random weighted means of each case's values and the bound `end` together, (n_cases, n_draws)."""
+    """Returns randomly weighted means of each case's values together with one further value, `end`: (n_cases,
+    n_draws).
+    """
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T
     return means
@@ -271,7 +284,9 @@ def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
-    """Returns sets of n weights, (n_draws, n), drawn uniformly from all weights that sum to 1."""
+    """Returns random sets of n weights, (n_draws, n), drawn uniformly from all sets of non-negative weights that sum to
+    1.
+    """
     drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
     drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
     return drawn_DN

@@ -1,5 +1,5 @@
-"""Gopalani & Hu 2025: the plateau of the loss when a transformer learns moving-window sums: its length, its symptoms,
-and what shortens it.
+"""Gopalani & Hu 2025: the plateau of the loss when a transformer learns moving-window sums. How long it lasts, how the
+model behaves on it, and what shortens it.
 """
 
 import math
@@ -40,7 +40,8 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The loss plateaus of the trainings that share one value of the varied parameter.
+    """How long trainings stay on the loss plateau and how their answers look there, for the trainings that share one
+    value of the varied parameter.
 
     Attributes:
         length: The first probed step at which half of the answers are right, else the last step, (n_trainings,).
@@ -83,7 +84,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how long the loss plateau lasts for each `init_sigma` of a finished sweep."""
+    """Reports how long the loss plateau lasts in a finished sweep, for each value of `init_sigma`."""
     plateaus = plateaus_of(sweep, "init_sigma")
     title = "Steps on the plateau, by the standard deviation of the initialization"
     return Comparison(
@@ -133,7 +134,9 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """Returns the loss plateaus of a sweep's trainings, grouped by the value of the parameter `by`."""
+    """Returns how long the trainings of a sweep stay on the loss plateau and how their answers look there, by the value
+    of the parameter `by`.
+    """
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
         steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)

@@ -1,5 +1,5 @@
-"""Compares where trainings on problems of the literature get stuck: one sweep of each problem over initialization,
-epsilon, attention scale and structure.
+"""Compares where trainings get stuck on several problems from the literature, with one sweep of each problem over
+initialization, epsilon, attention scale and structure.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ def spec_of(problem: str) -> Sweep:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Runs a sweep of each problem, and compares which outcomes its trainings have."""
+    """Runs a sweep of each problem from the literature, and reports how often its trainings have each outcome."""
     rows: list[ComparedValue] = []
     ends: list[list[str]] = [["problem", "solved", "stuck", "where the others end"]]
     by: list[list[str]] = [["problem", "parameter", "value", "solved (95% interval)"]]

@@ -1,4 +1,5 @@
-"""Behrens et al. 2024: which attention blocks learn to count letters, by the widths of embedding and hidden layer.
+"""Behrens et al. 2024: which attention blocks learn to count letters, depending on the embedding width and the width of
+the hidden layer.
 
 Axes: D embedding width d, P hidden width p.
 """
@@ -87,8 +88,8 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def rows_of(cells: Cells, T: int) -> Iterator[ComparedValue]:
-    """Compares the rate of solved trainings with the paper's figure, in each quarter of the plane of embedding width
-    and hidden width.
+    """Compares with the paper's figure how many trainings are solved, separately for small and large embedding widths
+    and hidden widths (four combinations).
     """
     for mixing, marks in (("lin", (True, False, False, False)), ("bos", (True, True, True, None))):
         quarters = ((True, True), (False, True), (True, False), (False, False))

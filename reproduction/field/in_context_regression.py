@@ -1,5 +1,5 @@
-"""docs/problems/in_context_regression.md: whether the loss falls in one drop or a staircase, its time course, and how
-it depends on the initialization.
+"""In-context linear regression (docs/problems/in_context_regression.md): whether the loss falls in one drop or in
+steps, its time course, and how this depends on the initialization.
 
 Axes: L lane (a seed), P probe, D dimension of x, H head.
 """
@@ -54,8 +54,8 @@ from trainings group by all order by all
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Trains 64 seeds for each form of keys and queries (merged or separate), and compares them and a finished sweep
-    with the paper.
+    """Trains 64 seeds for each form of keys and queries (merged or separate), and compares these trainings and those of
+    a finished sweep with the paper.
     """
     with one_thread():
         white, stairs = _trained(_WHITE), _trained({"n_steps": _STAIRS_STEPS})
@@ -81,8 +81,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def closed_form(result: Trained[Any]) -> Floats:
-    """Returns the loss over time of attention with one matrix for keys and queries, for inputs with equal variances, as
-    a closed formula: (n_trainings, n_probes), for the seeds from 0 on.
+    """Returns the loss over time by an exact formula, (n_trainings, n_probes), for attention with keys and queries
+    merged into one matrix, inputs of equal variances, and the seeds from 0 on.
 
     The inputs have D dimensions with variance l each. Head h has a matrix W_h and a value v_h. The part of the start
     that grows is s^2 = sum_h p_h^2 with p_h = (v_h + tr(W_h) / sqrt(D)) / 2. It makes the matrix of all heads m times
@@ -105,12 +105,14 @@ def closed_form(result: Trained[Any]) -> Floats:
 
 
 def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
-    """Marks in a row whether our value agrees with the published one, up to the relative difference `within`."""
+    """Returns the row with `agrees` set: whether our value and the published one differ by at most the fraction
+    `within`.
+    """
     return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
 
 
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
-    """Trains 64 seeds, with measurements at steps that grow by 3% each."""
+    """Trains 64 seeds, with measurements at steps of which each is 3% larger than the one before."""
     values = {"learning_rate": _RATE, **values}
     n_steps = int(str(values["n_steps"]))
     probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()
@@ -118,8 +120,8 @@ def _trained(values: Mapping[str, Value]) -> Trained[Any]:
 
 
 def _learned(result: Trained[Any]) -> Floats:
-    """Returns the steps at which trainings have learned 1, 2, ... of the inputs' principal directions, (n_trainings,
-    dimension); infinite for never.
+    """Returns the steps at which trainings have learned 1, 2, ... principal directions of the inputs, (n_trainings,
+    dimension); infinite if they never do.
     """
     first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
     places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
@@ -128,8 +130,8 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns which trainings pass within 1% of the loss with 1, 2, ... principal directions learned, (n_trainings,
-    dimension - 1) bool.
+    """Returns whether the loss of each training comes within 1% of the loss with 1, 2, ... principal directions of the
+    inputs learned, (n_trainings, dimension - 1) bool.
     """
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]

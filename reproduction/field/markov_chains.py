@@ -1,5 +1,5 @@
-"""docs/problems/markov_chains.md: when a transformer predicts first uniformly, then by the frequencies of single states
-(unigrams), then by those of pairs (bigrams), and which heads do it.
+"""In-context Markov chains (docs/problems/markov_chains.md): when a transformer's predictions pass from uniform to the
+frequencies of states (unigrams) and then of pairs of states (bigrams), and which heads do it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +40,8 @@ trainings, the median's interval is then known."""
 
 
 class Stages(NamedTuple):
-    """The step at which each training's predictions first come nearest to each strategy (uniform, unigram, bigram), and
-    whether its heads have their roles.
+    """The step at which a training's predictions first come nearest to the unigram strategy, and to the bigram
+    strategy; and whether its attention heads have the roles that the paper describes.
 
     A step is infinite if the training never comes nearest to the strategy.
     """
@@ -53,8 +53,8 @@ class Stages(NamedTuple):
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep of in-context Markov chains with the paper, and with 64 seeds that are trained on a
-    shorter context.
+    """Compares a finished sweep of in-context Markov chains with the paper, and trains 64 further seeds on shorter
+    sequences.
     """
     stages = stages_of(sweep)
     most, ((length,),) = max(stages), queried(sweep, "select distinct param_n_context from trainings")
@@ -90,8 +90,8 @@ def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stage
 
 
 def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[ComparedValue]:
-    """Compares with the paper in which order and at which steps the learning stages come, and which heads have their
-    roles at the end.
+    """Compares with the paper the order and the steps of the learning stages (uniform, unigram, bigram), and which
+    roles the attention heads have at the end.
     """
     any_chain, doubly = cells["any"], cells["doubly_stochastic"]
     yield share_row(
@@ -149,8 +149,8 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the steps at which trainings come nearest to a strategy. Left out are trainings that never do, and those
-    that start there.
+    """Returns the steps at which the predictions of trainings come nearest to a strategy. Trainings that never do so,
+    or do so from the start, are left out.
     """
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 

@@ -1,5 +1,5 @@
-"""docs/problems/modular_addition.md and docs/problems/sparse_parity.md: how many steps trainings take until they
-memorize their pairs, learn to add other pairs, or learn the product of k of n signs.
+"""Modular addition and sparse parity (docs/problems): how many steps a transformer takes to memorize sums and to add
+other pairs of numbers, and a network to learn the product of k of n signs.
 """
 
 import math
@@ -47,8 +47,8 @@ _N_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One configuration's trainings, with the steps at which each memorized its training pairs and generalized to
-    others.
+    """Trainings on modular addition with one configuration: the step at which each memorized its training pairs, and
+    the step at which it generalized to other pairs.
 
     Attributes:
         weight_decay, fraction, budget: The parameters of the configuration.
@@ -63,8 +63,8 @@ class Cell:
 
 
 def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares, between values of weight decay, how many trainings of modular addition generalize, when, and how few
-    frequencies their embeddings have.
+    """Compares the values of weight decay in a finished sweep of modular addition: how many trainings generalize, at
+    which step, and how few Fourier frequencies their embeddings have.
     """
     del directory
     cells = _cells(sweep)
@@ -97,8 +97,8 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares with Power et al. by which factor the steps until a transformer can add grow for each percent less
-    training data.
+    """Compares with Power et al. by which factor each percent less training data increases the number of steps until a
+    transformer adds pairs that it was not trained on.
     """
     del directory
     cells = _cells(sweep)
@@ -132,7 +132,7 @@ def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison
 
 
 def reproduce_full_data(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep over the share of pairs used for training at the size of Nanda et al., with 25 to 30% of the
+    """Repeats the sweep over the amount of training data at the size of Nanda et al.'s model, with 25 to 30% of the
     pairs.
     """
     sizes = _NANDA | {"train_fraction": Categorical(choices=(0.25, 0.275, 0.3))}
@@ -140,8 +140,8 @@ def reproduce_full_data(directory: Path, console: Console) -> Comparison:
 
 
 def per_percent(few: Cell, many: Cell) -> tuple[float, float, float]:
-    """Returns the factor by which the median number of steps falls for each percent of added data, with a bootstrap
-    interval.
+    """Returns the factor by which the median number of steps to a goal falls for each percent of the data that is added
+    for training, with a bootstrap interval.
 
     A median is infinite if less than half of a sample reaches the goal. The ratio of two infinite medians is unknown:
     anything from 0 up.
@@ -180,8 +180,8 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
 
 
 def _medians(sweep: SweepDirectory, event: str, after: str | None) -> list[ComparedValue]:
-    """Compares between the values of the swept parameter the step at which half of the trainings have reached the
-    event. Trainings that ended early count as not having reached it.
+    """Compares, between values of the swept parameter, the median step at which trainings reach an event, such as
+    generalizing. Trainings that ended before it count as not having reached it.
     """
     [by] = [name for name, dimension in sweep.spec.space.items() if isinstance(dimension, Categorical)]
     medians = SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist()
@@ -212,8 +212,8 @@ _T_975 = 1.96
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the rate of trainings that learn the product of k of n signs, and fits for each k with which power of n
-    the number of steps grows.
+    """Compares how many trainings of sparse parity learn the product of k of n signs. For each k, fits the power of n
+    with which the number of steps grows.
     """
     del directory
     cells = queried(sweep, _PARITY_CELLS)
@@ -250,7 +250,9 @@ def reproduce_full_parity(directory: Path, console: Console) -> Comparison:
 
 
 def power(sizes: ArrayLike, steps: ArrayLike) -> tuple[float, float, float]:
-    """Fits the power a in steps ~ sizes^a by least squares on logarithms. Returns a and its 95% interval."""
+    """Fits the exponent of a power law between sizes and steps by least squares on their logarithms. Returns the
+    exponent and its 95% interval.
+    """
     x, y = (np.log(np.asarray(values, np.float64)) for values in (sizes, steps))
     x -= x.mean()
     slope = float(x @ y / (x @ x))

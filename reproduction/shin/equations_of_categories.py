@@ -1,5 +1,5 @@
-"""System C (attention sees categories only): equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by
-enumeration, autograd and a search for stationary points.
+"""Checks of equations of Shin & Matzinger 2025 for system C, where attention sees categories only (3.54 and those
+before 3.71), by enumeration, autograd and a search for stationary points.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
 
@@ -54,8 +54,8 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """A maximum or minimum of the gain G: by how much the best attention lowers the loss, given the ratio of two
-    entries of the matrix v. The ratio is the tangent of `angle`.
+    """A maximum or minimum of the gain: the amount by which the best attention logits lower the loss of the output 0,
+    as a function of the ratio of two entries of the value matrix. The ratio is the tangent of `angle`.
     """
 
     value: float
@@ -64,8 +64,10 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns the gain G (by how much the best attention lowers the loss of output 0), (n_ratios,), given o / p as the
-    tangents of angles. The matrix v has p at the predecessor and o at all other positions.
+    """Returns by how much the best attention logits lower the loss of the output 0 (the gain), (n_ratios,), given the
+    ratio of two entries of the value matrix as the tangent of an angle.
+
+    The matrix v has p at the predecessor and o at all other positions; the ratio is o / p.
     """
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
@@ -82,8 +84,10 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns all maxima and minima of the gain G (see `gain`) over the ratio o / p, the tangent of an angle that is
-    searched from 0 to pi.
+    """Returns all maxima and minima of `gain` (by how much the best attention logits lower the loss of the output 0)
+    over the ratio of two entries of the value matrix.
+
+    The ratio o / p is the tangent of an angle that is searched from 0 to pi.
 
     Args:
         target_NN: The target table q*, float64.
@@ -104,8 +108,8 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Refines the angle of a maximum of a function (`sign` 1) or of a minimum (`sign` -1), starting from the nearest
-    angle of a grid.
+    """Refines the angle at which a function has a maximum (`sign` 1) or a minimum (`sign` -1), starting from the
+    nearest angle of a grid.
     """
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
@@ -141,8 +145,9 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _closed_loss(task: Task) -> Tensor:
-    """Returns the loss of system C by its closed formula, in the letters of docs/theory.md: Sum_i V* - 2 p_i C + n_i V
-    + E e_i(t)^2.
+    """Returns the loss of system C (attention by categories) by its exact formula.
+
+    In the letters of docs/theory.md, system C, it is Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2.
     """
     terms = moments(task)
     return (terms.target_V - 2 * terms.p_K * terms.C + terms.n_K * terms.V + terms.e_KN.square() @ task.law_N).sum()
@@ -205,8 +210,8 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that the constant predictor E[Y] is not stationary: with all entries of the table q equal, the column sums
-    of the loss's gradient dL/dq are not zero.
+    """Checks that system C's loss is not stationary where the prediction is the constant mean target: the columns of
+    its gradient with respect to the logits do not sum to zero there.
     """
     errors = []
     for N, M in SIZES:
@@ -229,8 +234,8 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Checks that equation 3.54, which divides by the sum of the entries of v, misses stationary points: those where
-    this sum is 0.
+    """Checks that equation 3.54 misses stationary points of system C's loss, because it divides by a sum of entries of
+    the value matrix that can be 0.
     """
     points, target = _search(n_solves)
     levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]
@@ -284,7 +289,7 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Compares the losses of stationary points of one family, found by search, with the family's closed formula."""
+    """Compares the losses of one family of stationary points, found by search, with the family's exact formula."""
     points, target = _search(n_solves)
     names = family_of_categories_only(
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
@@ -317,9 +322,11 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
 
 
 def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
-    """Checks on all texts, for any category probabilities, which sign is right in the solutions of system C: the tables
-    q = (q* + sign a(t)) / c, where q* is the target, and a(t) = -d/(1 + d) q*(t,t). The matrix v is c at the
-    predecessor and c d on the diagonal.
+    """Checks on all texts, for any category probabilities, which sign is right in the paper's formula for the solutions
+    of system C (attention by categories).
+
+    The logits are q = (q* + sign a(t)) / c, where q* is the target, and a(t) = -d/(1 + d) q*(t,t). The value matrix v
+    is c at the predecessor and c d on the diagonal.
     """
     errors: dict[float, list[float]] = {printed_sign: [], right_sign: []}
     for number, task in enumerate(_tasks()):
@@ -342,15 +349,17 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Searches for stationary points of system C. Returns them and their target tables. Cached, because three checks
-    use the points.
+    """Searches for stationary points of system C's loss from random starts. Returns the points and their target tables;
+    the result is cached, because three checks use it.
     """
     points, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
     return points, tasks["target_NN"]
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the loss of the best predictor that knows the current category only, (n_points,)."""
+    """Returns the loss of the best predictor that knows only the current category, for each target table,
+    (n_points,).
+    """
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
@@ -372,7 +381,7 @@ def _tasks() -> list[Task]:
 
 
 def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
-    """Projects vectors (n_points, n_parameters) onto the space orthogonal to the rows of `conditions` (n_points,
+    """Projects vectors (n_points, n_parameters) onto the directions orthogonal to the rows of `conditions` (n_points,
     n_conditions, n_parameters).
     """
     along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
@@ -380,8 +389,10 @@ def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns the loss of system C by its definition, as an expectation over all texts: E Sum_i (q*(X_{i-1}, X_i) -
-    Sum_j v_ij q(X_j, X_i))^2.
+    """Returns the loss of system C (attention by categories) by its definition: the expected squared error over all
+    texts.
+
+    It is E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2, with target table q*, logits q and values v.
     """
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
@@ -390,7 +401,9 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of the loss, computed over all texts, with respect to q and to v."""
+    """Returns the gradients of system C's loss over all texts with respect to the logits and to the values, by
+    autograd.
+    """
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
     gradient_q, gradient_v = torch.autograd.grad(loss, (q, v))

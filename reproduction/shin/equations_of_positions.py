@@ -1,5 +1,5 @@
-"""System P (attention sees positions only): equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by
-enumeration, autograd and least squares.
+"""Checks of equations of Shin & Matzinger 2025 for system P, where attention sees positions only (3.7-3.9, 3.18 and
+3.33), by enumeration, autograd and least squares.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal
@@ -62,21 +62,28 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """Returns the losses at the stationary points that the paper analyses, by name."""
+    """Returns by name the losses at the stationary points that the paper analyses for system P (attention by
+    positions).
+    """
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
 def centred_shift_level(N: int, M: int) -> float:
-    """Returns the loss at the stationary point "centred shift", 1/N + 1/M - 1/(NM) for N categories and M positions. It
-    is also the highest loss on the way from the solution into the valley at infinity, along which the loss falls while
-    the weights grow without end.
+    """Returns the loss at system P's stationary point "centred shift", where attention is 1 on the previous position,
+    with its mean over positions subtracted.
+
+    For N categories and M positions it is 1/N + 1/M - 1/(NM). It is also the highest loss on the way from the solution
+    into the valley at infinity, along which the loss falls while the weights grow without end.
     """
     return 1 / N + 1 / M - 1 / (N * M)
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the loss of the best logits q for the value matrix v = alpha (I - P) + beta P, as a function of rho =
-    beta / alpha. P averages over the N categories; M is the number of positions.
+    """Returns the loss of system P with the best attention logits, as a function of the ratio rho of two parts of the
+    value matrix. For negative rho it is the loss along the valley at infinity.
+
+    The value matrix is v = alpha (I - P) + beta P, and rho = beta / alpha. P averages over the N categories; M is the
+    number of positions.
     """
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
@@ -100,9 +107,11 @@ def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
 
 
 def centred_shift() -> EquationCheck:
-    """Checks that the centred shift is a stationary point: logits q = (U - 1/M) / c, where U is 1 at the previous
-    position and 0 elsewhere, and values v = c (I - P) + w 1^t, where the entries of w sum to -c (N - 1) / M and P
-    averages over categories.
+    """Checks that the loss of system P is stationary at the "centred shift", where attention is 1 on the previous
+    position, with its mean over positions subtracted.
+
+    The logits are q = (U - 1/M) / c, where U is 1 at the previous position and 0 elsewhere, and the values v = c (I -
+    P) + w 1^t, where the entries of w sum to -c (N - 1) / M and P averages over categories.
     """
     printed, right = [], []
     for N, M in SIZES:
@@ -185,8 +194,8 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks the formula for the loss in the valley at infinity (a descent along which the weights grow without end),
-    and its limit, against the best attention on all texts.
+    """Checks the formula for system P's loss in the valley at infinity (a descent along which the weights grow without
+    end), and its limit. They are compared with the loss of the best attention, computed on all texts.
     """
     errors, printed = [], []
     for N, M in SIZES:
@@ -210,9 +219,11 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks the barrier before the valley at infinity, a descent along which the weights grow without end: if tr(v (I
-    - P)) or tr(v P) is 0 (P averages over categories), the loss is at least 1/N. On the way along the valley's
-    coordinate, the loss is highest at the stationary point "centred shift".
+    """Checks that a barrier of the loss separates the solution of system P from the valley at infinity, a descent along
+    which the weights grow without end.
+
+    If tr(v (I - P)) or tr(v P) is 0 (P averages over categories), the loss is at least 1/N. On the way along the
+    valley's coordinate, the loss is highest at the stationary point "centred shift".
     """
     errors = []
     for N, M in SIZES:
@@ -238,8 +249,8 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks at which init_sigma the cubic and the linear term of a random start's gradient are equal: at a power of
-    the number of categories N, whose exponent differs from the printed one.
+    """Checks the init_sigma at which the linear and the cubic term of the gradient at a random start have equal size.
+    It is a power of the number of categories, whose printed exponent is wrong.
     """
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
@@ -263,8 +274,9 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """Checks that system P with softmax has no stationary point: at the best values v, higher logits lower the loss of
-    every column, and every search ends with saturated attention.
+    """Checks that the loss of system P (attention by positions) with softmax is stationary nowhere: with the best
+    values, a higher logit on the previous position always lowers the loss, and every search ends at saturated
+    attention.
     """
     errors = []
     for N, M in SIZES:
@@ -290,8 +302,8 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the formula for the loss when softmax attends to a single position for each query, right or wrong, against
-    the best values v on all texts.
+    """Checks the formula for the loss of system P when softmax attends to a single position for each query, right or
+    wrong. The formula is compared with the loss of the best value matrix, computed on all texts.
     """
     errors = []
     for N, M in SIZES:
@@ -353,8 +365,8 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the loss of the best attention on all texts, by least squares of the predicted categories on the values
-    of all tokens.
+    """Returns the loss that the best attention reaches with the given values on all texts, by least squares of the
+    target categories on the values of all tokens.
     """
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
