@@ -1,4 +1,5 @@
-"""`attnsweep audit`: checks that the study, the ledger and MLflow have the same trials, and recomputes their numbers.
+"""`attnsweep audit`: checks that the study (Optuna's record of the trials), the ledger and MLflow agree, and recomputes
+their numbers.
 
 The audit writes nothing and takes no lock, so a running sweep can be audited.
 """

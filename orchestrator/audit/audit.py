@@ -1,4 +1,5 @@
-"""Audits a sweep: checks that study, ledger, files and MLflow agree.
+"""Audits a sweep: checks that the study (Optuna's record of the trials), the ledger, the sweep's files and MLflow
+agree.
 
 A running sweep commits rows to the ledger, then reports to the study, then logs to MLflow. The audit reads them in
 reverse order, so whatever is in one of them must also be in the next one that it reads, even while the sweep runs.
@@ -54,7 +55,8 @@ from trainings order by trial, replicate
 
 
 def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] | None = None) -> Audit:
-    """Checks whether a sweep's study, ledger, files and MLflow runs agree with each other.
+    """Checks whether a sweep's study (Optuna's record of the trials), ledger, files and MLflow runs agree with each
+    other.
 
     Args:
         where: The sweep directory.
@@ -119,8 +121,8 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks whether the trainings that the self-check trained again, alone, ended as they had when they shared a
-    batched program with others (a pack)."""
+    """Checks trainings that the sweep's self-check trained again, alone. They must have ended exactly as before, when
+    they shared a batched program with others."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -139,8 +141,8 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """Reads the study (Optuna's record of the trials) and the rows of a sweep. Also returns the problems where tables
-    of the ledger do not agree with each other."""
+    """Reads the study (Optuna's record of the trials) and the rows of a sweep. Also returns a problem for each
+    disagreement between tables of the ledger."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -205,7 +207,7 @@ def _checks(
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """Returns the result of the function `reading`. If it raises an error, returns a problem that says why."""
+    """Calls the function `reading` and returns its result. If it raises an error, returns a problem that says why."""
     try:
         return reading()
     except UserError as damage:

@@ -1,4 +1,5 @@
-"""Checks each file of a sweep alone: the ledger's tables, the study's journal, and what is stored beside them."""
+"""Checks each file of a sweep by itself: the ledger's tables, the journal of the study (Optuna's record of the trials),
+and what is stored beside them."""
 
 from collections.abc import Iterator
 
@@ -43,7 +44,7 @@ _NAMED_BY_DIGEST = {
 
 
 def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
-    """Finds rows of `curves` and `heads` that belong to no training, and trainings without curves."""
+    """Finds rows of the tables `curves` and `heads` that belong to no training, and trainings without curves."""
     faults = []
     for table in ("curves", "heads"):
         orphans = Problem(f"trainings with rows in {table} only", COPIED)
@@ -56,13 +57,15 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
 
 
 def count_files(place: Place) -> int:
-    """Returns the number of Parquet files of all tables."""
+    """Returns the number of Parquet files that all tables of a ledger have together."""
     return sum(len(place.names(table)) for table in TABLES)
 
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
-    """Finds damaged files, files of other sweeps, and left-over files. Left-over files count as problems only if the
-    sweep is finished: before, a writer may still need them."""
+    """Finds damaged files of a sweep, files of other sweeps, and left-over files.
+
+    Left-over files count as problems only if the sweep is finished: before, a writer may still need them.
+    """
     for _ in range(_ATTEMPTS):
         names = fragment_names(place)
         problems = verify(place, spec_sha256)
@@ -89,8 +92,11 @@ def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[boo
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the bytes of the study's journal, in which each line has the digest of all bytes before it. Returns
-    nothing if there is no journal: another check reports that."""
+    """Checks the bytes of the journal of the study (Optuna's record of the trials). Each line of the journal has the
+    digest of all bytes before it.
+
+    Returns nothing if there is no journal: another check reports that.
+    """
     place = directory.place
     if directory.spec.storage:
         return []
@@ -146,7 +152,7 @@ def _count_lines(seals: Seals) -> str:
 
 
 class _AnyRecord(Record):
-    """A record of any kind, of which only the digest is checked."""
+    """A record of which the audit checks only the digest, whatever its fields."""
 
     model_config = ConfigDict(extra="allow")
 

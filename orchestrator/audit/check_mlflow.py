@@ -27,7 +27,8 @@ _VALUES = Problem("trials whose run has another value than the ledger", _LOG_AGA
 
 
 def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
-    """Finds values in MLflow that differ from the ledger's. MLflow may lag behind until the sweep is finished."""
+    """Finds values of trials in MLflow that differ from the ledger's. MLflow may lag behind until the sweep is
+    finished."""
     trials = set(books.complete)
     n_trainings = books.rows.num_rows
     if len(logged.parents) > 1:
@@ -57,7 +58,7 @@ def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
-    """Returns whether rows of a trial changed after MLflow got the trial's values. The next run corrects such
+    """Returns whether rows of a trial changed after the trial was logged to MLflow. The next run then corrects MLflow's
     values."""
     if books.directory.retried_of(child.trial):
         return True
@@ -65,7 +66,8 @@ def _is_behind(child: Child, books: Books) -> bool:
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    """Describes the first value in MLflow that differs from the ledger's; values that only MLflow has do not count."""
+    """Describes the first value of a trial's run in MLflow that differs from the ledger's; values that only MLflow has
+    do not count."""
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"

@@ -1,5 +1,5 @@
-"""Compares the trials of the study with the rows of the ledger: every trial must be trained with the parameters that
-were drawn for it, and its results must be reported."""
+"""Compares the trials of the study (Optuna's record) with the rows of the ledger. Every trial must be trained with the
+parameters that were drawn for it, and its results must be reported to the study."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ _UNDRAWN = Problem("trials with a parameter missing from the study", "restore th
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """The study and the ledger of one sweep, which the checks of an audit compare.
+    """The study (Optuna's record of the trials) and the ledger of one sweep, as an audit has read them to compare them.
 
     Attributes:
         directory: The sweep's record.
@@ -94,14 +94,14 @@ class Books:
 
     @cached_property
     def places(self) -> Mapping[int, range]:
-        """The range of each trial's rows, as indices in `rows`, by trial."""
+        """The positions of each trial's rows in `rows`: a range of indices, by trial."""
         trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
         edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
         return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
 
     @cached_property
     def by_trial(self) -> Mapping[int, EndedTrainings]:
-        """The ended trainings of each trial, by trial; trials without any are left out."""
+        """The trainings of each trial that have ended, by trial; trials without any are left out."""
         return ended_trainings(self.rows)
 
     def ended(self, trial: int) -> EndedTrainings:
@@ -109,12 +109,12 @@ class Books:
 
     @cached_property
     def complete(self) -> list[int]:
-        """The trials that have rows of all the trainings that they need."""
+        """The trials that have a row for each training that they need."""
         return complete_among(self.rows, self.directory.spec.replicates)
 
     def count_trials(self) -> dict[str, int | None]:
         """Counts the trials that should be trained (asked), those that are fully trained, and those whose results the
-        study has (told). Trials that the workload refused are left out."""
+        study (Optuna's record) has (told). Trials that the workload refused are left out."""
         asked = {trial.number for trial in self.asked}
         return {
             "asked": len(asked),
@@ -123,8 +123,8 @@ class Books:
         }
 
     def count_wanted(self) -> int:
-        """Returns how many trainings the sweep's trials need. If a rule of replication decides this, the number follows
-        from the rows so far."""
+        """Returns how many trainings the sweep's trials need together. If the number per trial depends on how trainings
+        end, it follows from the rows so far."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 
@@ -188,10 +188,10 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns all values that the study may rightly have for a trial: those from all its trainings, and those from
-    before replicates were added or retried.
+    """Returns all results that the study (Optuna's record) may rightly have for a trial: the results from all its
+    trainings, and from those before replicates were added or failed ones retried.
 
-    The values from before a retry leave out the trainings that had failed by then.
+    The results from before a retry leave out the trainings that had failed by then.
     """
     results = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
     earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
@@ -209,7 +209,8 @@ def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
 
 
 def compare_pruned(books: Books) -> Iterator[Fault]:
-    """Finds differences between the study's decisions to prune trials and the trainings that are pruned in the ledger.
+    """Finds differences between the trials that the study (Optuna's record) has as pruned and the trainings that are
+    pruned in the ledger.
 
     If all trainings of a trial share one pack (one batched program), they end at the step of the decision. If they are
     in several packs, some may end at a later probe.
@@ -232,7 +233,8 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
 
 
 def changed_parameters(books: Books) -> Problem | None:
-    """Returns a problem if the workload's parameters are not those that the ledger has columns for; else `None`.
+    """Returns a problem if the workload's present parameters are not those that the ledger has columns for; else
+    `None`.
 
     Rows of earlier versions may lack a parameter that was added later, and may have a parameter that was retired.
     """
@@ -298,7 +300,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:
-    """Marks the rows where a column differs from the expected values; null equals only null."""
+    """Marks the rows where a stored column differs from the expected values; null equals only null."""
     kind = pa.string() if pa.types.is_dictionary(stored.type) else stored.type
     a, b = stored.cast(kind), pa.chunked_array([pa.array(expected, kind)])
     is_other = pc.if_else(pc.and_(a.is_valid(), b.is_valid()), pc.not_equal(a, b), pc.xor(a.is_valid(), b.is_valid()))

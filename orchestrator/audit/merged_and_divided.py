@@ -56,7 +56,8 @@ def audit_merged(directory: SweepDirectory) -> Audit:
 
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Iterator[Fault]:
-    """Finds differences between the rows and what the directory's record says about the sweeps that were merged."""
+    """Finds differences between the rows of a directory of merged sweeps and what its record says about the original
+    sweeps."""
     ranges = {
         sweep: (n, low, high)
         for sweep, n, low, high in connection.execute(
@@ -76,8 +77,8 @@ def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDire
 
 
 def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
-    """Audits a sweep whose trials are divided into shards, each run by a process of its own: each shard alone, and
-    whether all of them are shards of this sweep. A shard that has not begun or has not ended is no problem, but the
+    """Audits a sweep whose trials are divided into shards, each run by a process of its own. Checks each shard alone,
+    and whether all of them are shards of this sweep. A shard that has not begun or has not ended is no problem, but the
     sweep then counts as unfinished.
 
     Args:
@@ -131,8 +132,8 @@ def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """Summarizes the audit of one shard (a share of the trials) as one check. The check's line shows the counts of the
-    shard's first check."""
+    """Summarizes the audit of one shard (a share of the trials) as one check, whose line shows the counts of the first
+    check of the shard."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
     problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)

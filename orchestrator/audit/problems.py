@@ -21,7 +21,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault in a sweep directory, or a kind of fault: what is wrong, and what the user can do about it."""
+    """A fault in a sweep directory, or many of one kind: what is wrong, and what the user can do about it."""
 
     what: str
     fix: str
@@ -41,14 +41,15 @@ Fault: TypeAlias = tuple[Problem, str]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: a line with its counts, and the problems that it found."""
+    """The result of one check of an audit: a line with counts, and the problems that the check found."""
 
     line: str
     problems: tuple[Problem, ...] = ()
 
 
 def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
-    """Returns one problem for each kind of fault, with the number of its cases and the first few of these."""
+    """Groups faults by their kind: returns one problem for each kind, with the number of its cases and the first few of
+    these."""
     cases: dict[Problem, list[str]] = {}
     for kind, case in faults:
         cases.setdefault(kind, []).append(case)
@@ -57,7 +58,7 @@ def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The results of all checks of one audit.
+    """The results of all checks of a sweep's audit.
 
     Attributes:
         directory: The sweep's directory, as the user gave it.
@@ -107,7 +108,8 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """Formats counts: `asked 128 = trained 128 > told 127`; an unknown number is shown as `?` and not compared."""
+    """Formats the counts of trials: `asked 128 = trained 128 > told 127`; an unknown number is shown as `?` and not
+    compared."""
     words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
     signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
     return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))

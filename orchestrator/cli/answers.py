@@ -1,4 +1,4 @@
-"""Output of commands: text for people, JSON for scripts, and the exit codes."""
+"""How commands print their results: as text for people and as JSON for scripts. Also the exit codes."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ def answer(
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr without its control characters."""
+    """Prints a line on stderr, after removing its control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
@@ -45,7 +45,8 @@ def say_shortfall(sweep: "SweepDirectory") -> None:
 
 
 def say_passed_over(errors: Sequence[OSError]) -> None:
-    """Prints on stderr the first folder that could not be read, with the reason, and the number of others."""
+    """Names on stderr the first folder that could not be read, with the reason, and the number of other such
+    folders."""
     if errors:
         more = f", nor {len(errors) - 1} more" if len(errors) > 1 else ""
         say(f"not looked into: {errors[0].filename} ({errors[0].strerror}){more}")
@@ -59,7 +60,7 @@ def console(*, stderr: bool) -> "Console":
 
 
 def listing(*columns: str) -> "Table":
-    """Makes a table without ruled lines, for names and long texts."""
+    """Makes a table without ruled lines for printing, suited to names and long texts."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""Registers all commands, in the panels of the help."""
+"""Registers all commands of `attnsweep`, grouped into the panels of its help."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -38,7 +38,7 @@ _PANELS = {
 
 
 class _Group(TyperGroup):
-    """A group of commands. In its help no placeholder for a value follows a switch (an option without a value)."""
+    """The group of all commands. In its help, an option that takes no value (a switch) has no placeholder for one."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

@@ -29,7 +29,7 @@ AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout.
 
 
 def check_texts(arguments: Sequence[str]) -> None:
-    """Raises an error for arguments that are not UTF-8 or contain NUL: files, records and queries cannot hold such
+    """Raises an error if an argument is not UTF-8 or contains NUL, because files, records and queries cannot hold such
     text.
 
     Raises:
@@ -61,8 +61,8 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user code that belongs to a sweep in a JSON file; `None` for any other sweep, whose code runs when
-    the sweep is loaded.
+    """Returns the user code that a sweep stored as a JSON file needs. Returns `None` if the sweep is given in another
+    way.
 
     If the sweep starts from weights of another sweep and is read from a sweep directory, the weights are loaded from
     this directory.

@@ -1,4 +1,5 @@
-"""The end of commands that run sweeps: summary, the user's shell commands, kept weights, report, exit code."""
+"""What commands that run sweeps do at their end: print a summary, keep weights, draw the report, call the user's shell
+commands, and exit."""
 
 import json
 import subprocess
@@ -79,8 +80,8 @@ def drawing() -> Iterator[None]:
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of the trials that the user chose, once the sweep is finished. If this fails, returns a
-    text about the error. A repeated call changes nothing."""
+    """Keeps the final weights of the trials that the user chose, once the sweep is finished; a repeated call changes
+    nothing. If this fails, returns a text about the error."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
@@ -100,7 +101,7 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
 
 
 def _draw_report(summary: "Summary") -> None:
-    """Draws the report if it is missing or out of date."""
+    """Draws the sweep's report if it is missing or does not show the latest rows."""
     from attnsweep.orchestrator.tracking.projection import have_report_drawn
 
     sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
@@ -127,8 +128,8 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """A context for a block of code. If an error of the machine ends the block, calls `tell_fault` and raises the error
-    again."""
+    """A context for a block of code. If an error of the machine, such as a full disk, ends the block, the user's shell
+    command is called with it, and the error is raised again."""
     try:
         yield
     except (SweepError, PoolError) as fault:
@@ -137,7 +138,7 @@ def telling_faults(command: str | None) -> Iterator[None]:
 
 
 def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
-    """Runs the user's shell command, if one is given, with the JSON object `{"directory": ..., "error": ...}` on the
-    command's standard input."""
+    """Tells the user's shell command, if one is given, that the machine had an error: the command gets the JSON object
+    `{"directory": ..., "error": ...}` on its standard input."""
     if command is not None:
         call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

@@ -1,4 +1,5 @@
-"""Commands that compare results with the literature, and how attnsweep finds reproductions of published figures.
+"""Commands that compare results with the literature. Reproductions of published figures are found among the installed
+packages.
 
 A package offers its reproductions through the entry point group `attnsweep.reproductions`. An entry names a sequence
 of reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`. Fast to import: every command loads its
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Outcome(Protocol):
-    """The result of a reproduction: our values beside the published ones, as text for people or one line of JSON."""
+    """The result of a reproduction of a published figure or table: our values beside the published ones, as text for
+    people or one line of JSON."""
 
     def print(self, console: "Console") -> None: ...
     def to_json(self) -> str: ...
@@ -63,7 +65,8 @@ class Reproduction(Protocol):
         """
 
     def run(self, directory: Path, console: "Console") -> Outcome:
-        """Runs the reproduction. Writes its sweeps, figures and rows to the directory.
+        """Trains what the reproduction needs, and compares the results with the published ones. Writes its sweeps,
+        figures and rows to the directory.
 
         A sweep that an earlier call left unfinished in the directory is resumed.
         """
@@ -128,7 +131,8 @@ def score_heads(
 
 
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
-    """Returns all reproductions by name, and an error for each entry point or name that cannot be used."""
+    """Returns all reproductions that installed packages offer, by name, and an error for each entry point or name that
+    cannot be used."""
     reproductions: dict[str, Reproduction] = {}
     errors = []
     entries = importlib.metadata.entry_points(group="attnsweep.reproductions")

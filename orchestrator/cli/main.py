@@ -96,7 +96,7 @@ def _hide_leaks() -> None:
 
 
 def _flush() -> None:
-    """Writes the buffered output to stdout, unless stdout is closed."""
+    """Writes what is still buffered for stdout, unless stdout is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -63,7 +63,7 @@ def _list_titles(pages: Mapping[str, str]) -> None:
 
 
 def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
-    """Returns the sections whose heading contains the topic, each under the name of its page."""
+    """Returns the sections of the documentation whose heading contains the topic, each under the name of its page."""
     code = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
     sections = []
     for name, text in pages.items():
@@ -78,7 +78,7 @@ def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
 
 
 def _places_with(word: str, pages: Mapping[str, str]) -> list[str]:
-    """Returns the lines of all pages that contain the word, each preceded by the name of its page."""
+    """Returns the lines of the documentation that contain the word, each preceded by the name of its page."""
     lines = [(name, line) for name, text in pages.items() for line in text.splitlines()]
     return [f"{name}: {line}" for name, line in lines if word.lower() in line.lower()]
 

@@ -115,7 +115,7 @@ def run(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a sweep."""
+    """Run a sweep: train its models, and summarize how the trainings ended."""
     from attnsweep.orchestrator.storage.place_names import place_of
 
     processes.start_ahead()
@@ -182,7 +182,7 @@ def resume(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Resume an interrupted sweep."""
+    """Resume an interrupted sweep, or extend it by trials or replicates."""
     processes.start_ahead()
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
@@ -214,7 +214,8 @@ def forecast(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast a sweep: when trainings leave their start, what share does so in time, and the price of the sweep."""
+    """Forecast a sweep: when trainings leave the initial plateau, what share does so in time, and the price of the
+    sweep."""
     from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
 
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
@@ -238,7 +239,7 @@ def specs(
 
 
 def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
-    """Loads a sweep by the name of its file or a shipped sweep, and applies the options of the command line."""
+    """Loads a sweep, given by a file or by the name of a shipped one, and applies the options of the command line."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))
@@ -340,7 +341,8 @@ def _stored(directory: str) -> "Claim":
 
 
 def _print_sweeps() -> None:
-    """Prints the shipped sweeps with workload, number of trainings, question and varied parameters."""
+    """Prints a table of the shipped sweeps: workload, number of trainings, the question that a sweep answers, and the
+    parameters that it varies."""
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.search_spaces.loading import load_sweep, shipped_names
 

@@ -1,5 +1,5 @@
-"""Options of commands that run sweeps: the resources to train on, most with a default from an environment variable, and
-`--shard`, the share of the trials that this command runs."""
+"""Options of commands that run sweeps: the resources to train on, and `--shard`, the share of the trials that this
+command runs. Most resources have a default from an environment variable."""
 
 import os
 import re
@@ -20,7 +20,7 @@ Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
 
 
 def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Drops the values that environment variables give to cluster options, if the command line has `--local`."""
+    """Ignores the environment variables that set options of a cluster if the command line has `--local`."""
     source = context.get_parameter_source(option.name or "")
     if context.params.get("local") and source is not None and source.name == "ENVIRONMENT":
         return option.default
@@ -103,7 +103,8 @@ _OPTIONS = (
 
 
 def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates a command: its parameter `resources` is replaced by options for the resources to train on.
+    """Decorates a command so that its parameter `resources` becomes options of the command line: the resources to train
+    on.
 
     Args:
         without: The names of options that the command does not have.
@@ -134,10 +135,10 @@ def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:
-    """Parses the text +N, by which `resume` adds N trials or replicates; returns 0 if there is no text.
+    """Parses how many trials or replicates `resume` adds: N for the text `+N`, 0 if there is no text.
 
     Raises:
-        UserError: If the text is not +N.
+        UserError: If the text does not have this form.
     """
     if text is None:
         return 0
@@ -152,7 +153,7 @@ def parse_more(text: str | None, option: str, what: str) -> int:
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """Parses the number of trainers, N or MIN..MAX; returns `None` if there is no text.
+    """Parses the number of trainers (processes that train), given as N or MIN..MAX; returns `None` if there is no text.
 
     Raises:
         UserError: If the text is neither.

@@ -24,7 +24,8 @@ def replay(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train one training again, alone, and compare it with its rows in the ledger; exit code 1 if they differ."""
+    """Train one training again, alone, and compare the result with its rows in the ledger; exit code 1 if they
+    differ."""
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
 
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
@@ -77,8 +78,8 @@ def fork(
 
 
 def why(directory: SweepDir, training_id: TrainingId, trust: Trust = False, as_json: AsJson = False) -> None:
-    """Explain why a training is stuck where it ended: the terms of its gradients that cancel each other, and those
-    that are missing."""
+    """Explain why a training is stuck where it ended: which terms of its gradients cancel each other, and which are
+    missing."""
     from attnsweep.orchestrator.cli.screen.results import print_page
     from attnsweep.orchestrator.inspection.why import why as why_training
     from attnsweep.orchestrator.inspection.why_page import page_of

@@ -1,4 +1,4 @@
-"""The content of a trial's run in MLflow, W&B and TensorBoard, read from the ledger."""
+"""What the run of one trial contains in MLflow, W&B and TensorBoard, read from the ledger."""
 
 import csv
 import io
@@ -42,7 +42,8 @@ class TrialValues:
 
 @dataclass(frozen=True, slots=True)
 class TrialContent:
-    """All that a trial's child run in MLflow contains: name, tags, parameters, results, curves and times.
+    """All that the run of one trial contains in MLflow or another store: name, tags, parameters, results, curves and
+    times.
 
     Attributes:
         trial: The number of the trial.
@@ -66,13 +67,13 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    """Returns whether each trial of a sweep gets its own run in MLflow. A sweep with very many trials gets a table
-    instead."""
+    """Returns whether each trial of a sweep gets its own run in MLflow. A sweep with very many trials gets one table of
+    all trials instead."""
     return spec.trials <= MOST_RUNS
 
 
 def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> str:
-    """Returns the trials of a sweep as CSV: number, varied parameters, and aggregated results."""
+    """Returns the trials of a sweep as CSV: each trial's number, the varied parameters, and aggregated results."""
     spec, values_by_trial = directory.spec, trial_values(connection, directory)
     params = [name for name in spec.parameters() if name not in spec.fixed()]
     metrics = sorted({name for values in values_by_trial.values() for name in values.metrics})
@@ -88,7 +89,7 @@ def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirec
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
-    """Returns the content of the MLflow child run of each given complete trial.
+    """Returns what the MLflow run of each of the given trials contains.
 
     Args:
         trials: The numbers of complete trials.
@@ -101,7 +102,7 @@ def trial_contents(
 
 
 def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[int, TrialValues]:
-    """Returns the parameters and results of all trials by number, including incomplete trials."""
+    """Returns the parameters and results of each trial, by the trial's number; incomplete trials are included."""
     reported = _reported(connection, directory.spec, "true")
     return {row["trial"]: _values(directory, row, reported.get(row["trial"])) for row in _rows(connection, "true")}
 
@@ -132,8 +133,10 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns as metrics, for each trial, the values of its objectives and whether it meets the constraints; empty for
-    a sweep with one objective and no constraint.
+    """Returns as metrics, for each trial, the values of its objectives and whether it meets the constraints. For a
+    sweep with one objective and no constraint, there are none.
+
+    So runs of a sweep with one objective have the same metrics as in versions without several objectives.
 
     So runs of a sweep with one objective have the same metrics as in versions without several objectives.
     """
@@ -210,7 +213,7 @@ def _content(
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns the quartiles of the loss over each trial's trainings, by trial and metric name, at up to
+    """Returns curves of the loss by step: the quartiles over each trial's trainings, by trial and metric name, at up to
     `MAX_CURVE_STEPS` steps.
 
     Args:

@@ -1,5 +1,5 @@
-"""Keeps stores of runs (MLflow, W&B, TensorBoard) up to date with a ledger: logs complete trials, once or while the
-sweep runs."""
+"""Logs the complete trials of a ledger to a store of runs (MLflow, W&B or TensorBoard): once, or again and again while
+the sweep runs."""
 
 import logging
 import time
@@ -51,8 +51,8 @@ class SyncResult:
 
 
 class Mirror:
-    """A sweep's ledger and the sweep's runs in a store such as MLflow. The runs are looked up once, when the object is
-    constructed.
+    """A sweep's ledger beside the sweep's runs in a store such as MLflow: finds trials that have no run, and logs them.
+    The runs are looked up once, when the object is constructed.
 
     Every method may raise what the store's library raises.
 
@@ -75,7 +75,7 @@ class Mirror:
         self._has_runs = directory.spec.trials <= self.runs.most_trials
 
     def missing(self) -> list[int]:
-        """Returns the complete trials of the ledger that still have no finished run in the store."""
+        """Returns the complete trials of the ledger that have no finished run in the store yet."""
         if not self._has_runs:
             return []
         replicates = self.directory.spec.replicates
@@ -83,8 +83,8 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns, for each trial with failed trainings that were trained again, when it ended; `None` while a training
-        of it is missing."""
+        """Returns the trials with failed trainings that were trained again. For each, says when its last training
+        ended, or `None` while one of its trainings is missing."""
         trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}
@@ -99,8 +99,8 @@ class Mirror:
         return self._ledger.ask(ask)
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
-        """Logs those of the given complete trials that the store does not have. Yields the trials of each batch after
-        it was logged.
+        """Logs those of the given complete trials that the store does not have. After each batch, yields the trials in
+        it.
 
         A caller that stops early may call it again: no trial is logged twice.
         """
@@ -157,13 +157,13 @@ class Follower:
         self._lock.confirm()
 
     def close(self) -> None:
-        """Releases the lock for logging. Idempotent."""
+        """Releases the lock that keeps other processes from logging this sweep to the store. Idempotent."""
         if self._lock is not None:
             self._lock.close()
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Logs the trials that have become complete since the last call. Returns the seconds after which it should be
-        called again.
+        """Logs the trials that have become complete since the last call. Returns how many seconds to wait before the
+        next call.
 
         It never raises: a failure is stored as the state's `problem`, and the next call tries again.
 
@@ -177,7 +177,8 @@ class Follower:
             return self._retry_seconds
 
     def end(self, *, in_haste: bool) -> None:
-        """Logs the last trials and the summary at the end of a sweep's run, as `finish` does, but never raises.
+        """Logs the last trials and the sweep's summary at the end of its run, as `finish` does, but never raises an
+        error.
 
         Args:
             in_haste: Whether the process may be killed before it is done: the sweep's run is first marked as no longer
@@ -191,7 +192,7 @@ class Follower:
             self._fail(error)
 
     def finish(self) -> None:
-        """Logs the missing trials and the sweep's summary. Raises whatever the store raises."""
+        """Logs the trials that the store lacks, and the sweep's summary. Raises whatever the store raises."""
         mirror = self._opened()
         self._log_missing(mirror, lambda: False)
         mirror.finish()
@@ -229,8 +230,8 @@ class Follower:
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs the complete trials that the store does not have. Returns the seconds that it took to find these
-        trials."""
+        """Logs the complete trials that the store does not have. Returns how many seconds it took to find out which
+        these are."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)
@@ -254,7 +255,8 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns what determines which trials must be logged: the spec, and the trainings that were trained again."""
+    """Returns what the runs in a store depend on besides the complete trials: the sweep's spec, and the trainings that
+    were trained again. It changes if trials must be logged again."""
     return directory.spec, directory.retried
 
 
@@ -315,7 +317,7 @@ def sync_with(
 
 
 def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
-    """Logs a warning that a store does not get all trials, with the reason in one line."""
+    """Logs a warning that a store does not have all trials of a sweep, with the reason in one line."""
     command, *options = store.command
     _log.warning(
         "%s: %s; the sweep goes on, `attnsweep %s` logs what is missing",

@@ -1,6 +1,5 @@
-"""All names of MLflow, besides its client, that attnsweep uses. They are checked at import, since other versions may
-lack them.
-"""
+"""All names of MLflow, besides its client, that attnsweep uses. They are checked at import, because they are not public
+and other versions of MLflow may lack them."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -48,7 +47,7 @@ class EndedRun:
 
 
 class RunTables:
-    """The tables of MLflow's database that hold runs.
+    """The tables of MLflow's database that hold runs, for writing many runs at once.
 
     They are written directly because MLflow's client writes a run in three calls, each with several transactions.
 
@@ -64,8 +63,8 @@ class RunTables:
 
     @staticmethod
     def of(uri: str, experiment: str) -> "RunTables | None":
-        """Returns the run tables of the store at a URI; `None` for a server, because only the server can write to its
-        database."""
+        """Opens the tables of runs in the database at a URI; `None` if the URI is a server's, because only the server
+        can write to its database."""
         store = store_of(uri)
         return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
@@ -87,7 +86,7 @@ class RunTables:
 
     def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
         """Returns the database rows that MLflow's client would insert for a run, by table. The table of runs comes
-        first, because the others refer to it."""
+        first, because the rows of the other tables refer to it."""
         run_id = uuid.uuid4().hex
         all_tags = [RunTag(*tag) for tag in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
         latest: dict[str, Metric] = {}

@@ -1,4 +1,4 @@
-"""MLflow as a store of runs, and the runs of a sweep in it. Looking them up creates nothing."""
+"""MLflow as a store that runs are logged to, and the runs that it has of a sweep. Looking them up creates nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class MlflowStore(RunStore):
-    """An MLflow server or database.
+    """An MLflow server or database to which sweeps are logged.
 
     Attributes:
         uri: The store's URI, from `tracking_uri`.
@@ -34,7 +34,7 @@ class MlflowStore(RunStore):
         return str(database_of(self.uri) or self.uri)
 
     def check(self) -> None:
-        """Checks the connection to the store. Raises whatever MLflow raises."""
+        """Checks that the MLflow server or database can be reached. Raises whatever MLflow raises."""
         open_client(self.uri)
 
     def runs_of(self, directory: SweepDirectory) -> SweepRuns:
@@ -79,7 +79,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Logged:
-    """The MLflow runs that were found for a sweep.
+    """The runs that MLflow has of a sweep: one or more for the sweep itself, and those of its trials.
 
     Attributes:
         parents: By the id of each parent run of the sweep, the number of trainings that it records; `None` if the run
@@ -92,7 +92,7 @@ class Logged:
 
     @cached_property
     def finished(self) -> frozenset[int]:
-        """The trials whose run in MLflow is finished."""
+        """The trials that have a finished run in MLflow."""
         return frozenset(child.trial for child in self.children if child.finished)
 
     def runs_of(self, trial: int) -> list[str]:
@@ -101,7 +101,8 @@ class Logged:
 
 
 def look_up(directory: SweepDirectory, uri: str) -> Logged:
-    """Looks up the MLflow runs of a sweep. Finds none if the store does not have the sweep's experiment.
+    """Looks up the MLflow runs of a sweep and of its trials. Finds none if the store does not have the sweep's
+    experiment.
 
     Raises:
         MlflowException: If the store cannot be reached.

@@ -41,7 +41,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class TensorBoardStore(RunStore):
-    """A folder of event files for TensorBoard's `--logdir`."""
+    """A folder of TensorBoard event files to which sweeps are logged; `tensorboard --logdir` shows it."""
 
     folder: Path
 
@@ -66,7 +66,8 @@ class TensorBoardStore(RunStore):
 
 
 class TensorBoardRuns(Runs):
-    """The runs of one sweep as event files in the folder `folder`. A run is identified by the path of its file."""
+    """The runs of one sweep as TensorBoard event files in the folder `folder`. A run is identified by the path of its
+    file."""
 
     resolution = 1000
 
@@ -95,8 +96,8 @@ class TensorBoardRuns(Runs):
 
 
 def _events(content: TrialContent) -> bytes:
-    """Returns the content of a run's event file: parameters for TensorBoard's HParams page, curves by step, and
-    aggregates."""
+    """Returns the content of the TensorBoard event file of a run: the parameters for the HParams page, curves by step,
+    and aggregates over the trial's trainings."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
@@ -119,7 +120,7 @@ def _events(content: TrialContent) -> bytes:
 
 
 def _as_folder(text: str) -> str:
-    """Replaces the characters of a text that cannot be in the name of a folder."""
+    """Replaces the characters of a text that the name of a folder cannot contain."""
     return re.sub(r"[^\w.=+#, -]", "_", text)[:_LONGEST_FOLDER].rstrip()
 
 
@@ -129,7 +130,8 @@ def _as_hparam(value: object) -> bool | int | float | str:
 
 @dataclass(frozen=True)
 class WandbStore(RunStore):
-    """Weights & Biases. The environment variables of its client determine account, project and mode.
+    """Weights & Biases as a store to which sweeps are logged. The environment variables of its client determine
+    account, project and mode.
 
     Attributes:
         folder: The folder in which the client creates its own folder `wandb`.
@@ -173,7 +175,7 @@ class WandbStore(RunStore):
 
 
 class WandbRuns(Runs):
-    """The runs of one sweep in the client's folders. A run is identified by its id at Weights & Biases."""
+    """The runs of one sweep in the folders of the W&B client. A run is identified by its id at Weights & Biases."""
 
     def __init__(self, directory: SweepDirectory, folder: Path) -> None:
         super().__init__(directory)

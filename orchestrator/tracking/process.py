@@ -1,4 +1,5 @@
-"""The process that writes to MLflow for a driver: it handles the messages that `tracking.processes` describes.
+"""The process that writes to MLflow for the driver (the process that runs a sweep). It handles the messages that
+`tracking.processes` describes.
 
 It imports neither torch nor Ray.
 """
@@ -55,8 +56,8 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Puts the driver's requests, and its notices that a run has ended, into queues. Ends this process once the driver
-    is gone."""
+    """Reads the driver's messages and puts them into queues: its requests, and its notices that a run of a sweep has
+    ended. Ends this process once the driver is gone."""
     status = 1
     try:
         for line in lines:
@@ -73,7 +74,7 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Handles one request in the driver's working directory and environment. Returns why the request failed, or
+    """Does what the driver requests, in the driver's working directory and environment. Returns why this failed, or
     `None`."""
     os.environ.clear()
     os.environ.update(request["variables"])
@@ -98,8 +99,8 @@ def follow_until_told(
 
 
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
-    """Draws the report of a sweep. Returns in one line why it failed, or `None`. The arguments are those of
-    `problem_drawing`."""
+    """Draws the report of a sweep. Returns in one line why it could not be drawn; `None` if it was. The arguments are
+    those of `problem_drawing`."""
     try:
         return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:

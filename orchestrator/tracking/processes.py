@@ -1,5 +1,5 @@
-"""The driver's side of the processes that write to MLflow. They are started ahead and kept for later requests, because
-importing MLflow takes seconds.
+"""Starts the processes that write to MLflow for the driver (the process that runs a sweep), and exchanges messages with
+them. Importing MLflow takes seconds, so they are started ahead and kept for later requests.
 
 Both sides write lines of JSON. The driver requests one piece of work at a time (`follow` or `report`), with the working
 directory and the environment variables that MLflow reads. `true` (in haste) or `false` ends `follow`. The process
@@ -31,7 +31,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How many trials of a ledger a store of runs has, and how many it still lacks.
+    """How many trials of a ledger a store of runs, such as MLflow, has, and how many it still lacks.
 
     Attributes:
         n_present: The number of complete trials that the store had before.
@@ -48,19 +48,19 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The answer that a requested piece of work has ended: with the reason, in one line, if the work failed, else with
-    `None`."""
+    """The message by which a writing process says that the requested work has ended: with the reason, in one line, if
+    it failed, else with `None`."""
 
     ended: str | None
 
 
 class LostError(Exception):
-    """Raised if the process that writes to MLflow has ended, or if it runs other code than the driver because the code
-    has changed since the driver started."""
+    """Raised if the process that writes to MLflow has ended, or if it runs other code than this process because the
+    code was changed in between."""
 
 
 class WritingProcess:
-    """A child process that runs `tracking.process`. It writes to MLflow and answers through a pipe."""
+    """A child process that runs `tracking.process`: it writes to MLflow on request, and answers through a pipe."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -89,14 +89,14 @@ class WritingProcess:
         self.write({"work": work, "given": given, "folder": str(Path.cwd()), "variables": dict(os.environ)})
 
     def write(self, message: object) -> None:
-        """Writes a message to the process. If the process has ended, the next `read` reports it."""
+        """Writes a message to the child process. If that process has ended, the next `read` reports it."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def read(self) -> State | Ended:
-        """Waits for the next answer of the process: its state, or the news that its work has ended.
+        """Waits for the next answer of the child process: how many trials are logged, or that its work has ended.
 
         Raises:
             LostError: If the process has ended, or gives an answer that this code does not understand.
@@ -116,7 +116,7 @@ class WritingProcess:
         self._process.kill()
 
     def end(self) -> None:
-        """Kills the process if it is still running, and closes its pipes."""
+        """Kills the child process if it is still running, and closes the pipes to it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.kill()
@@ -132,7 +132,7 @@ _taking = threading.Lock()
 
 
 def idle_or_new() -> WritingProcess:
-    """Returns an idle writing process, or starts a new one."""
+    """Returns an idle process that can write to MLflow, or starts a new one."""
     with _taking:
         while _idle:
             process = _idle.pop()
@@ -143,12 +143,14 @@ def idle_or_new() -> WritingProcess:
 
 
 def start_ahead() -> None:
-    """Starts an idle writing process if there is none, so that it imports MLflow while the caller does other things."""
+    """Starts a process that can write to MLflow, if none is idle, so that it imports MLflow while the caller does other
+    things."""
     keep(idle_or_new())
 
 
 def keep(process: WritingProcess) -> None:
-    """Keeps a writing process idle for reuse by `idle_or_new`, until this process ends."""
+    """Keeps a process that can write to MLflow until this process ends; `idle_or_new` then returns it for further
+    work."""
     _idle.append(process)
 
 

@@ -22,8 +22,8 @@ answer."""
 
 
 class Projection:
-    """Has a separate process write the ledger's content to MLflow. It never blocks the sweep loop and never makes the
-    sweep fail.
+    """Has a separate process copy the ledger's trials to MLflow. It never blocks the loop that runs the sweep, and
+    never makes the sweep fail.
 
     MLflow is slow Python code: in the driver's process it would hold the interpreter lock and slow the sweep loop. The
     driver only reports to the process that the run ends; the process reads everything else from the ledger.
@@ -55,7 +55,7 @@ class Projection:
 
     @property
     def lag(self) -> str:
-        """How many completed trials MLflow does not have yet, and why, in words; empty if it has all."""
+        """How many complete trials MLflow does not have yet, and why, in words; empty if it has all."""
         n_behind = self._n_completed - self._state.n_present - self._state.n_logged
         if n_behind <= 0:
             return ""
@@ -63,16 +63,17 @@ class Projection:
         return f"{n_behind:,} trial{s} behind{f': {self.problem}' if self.problem else ''}"
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Does nothing, because the writing process reads new rows from the ledger."""
+        """Does nothing when rows are added to the ledger, because the process that writes to MLflow reads them
+        there."""
 
     def trial_told(self, trial: int) -> None:
-        """Counts a trial whose rows are all in the ledger."""
+        """Counts one more complete trial, one whose rows are all in the ledger."""
         del trial
         self._n_completed += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
-        """Tells the process that no more trials follow: it then logs the missing trials and the summary. `close` waits
-        for that.
+        """Tells the process that writes to MLflow that no more trials follow. It then logs the missing trials and the
+        sweep's summary, for which `close` waits.
 
         Args:
             in_haste: Whether `close` will not wait until all is logged.
@@ -82,7 +83,7 @@ class Projection:
             self._process.write(in_haste)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Waits until the process has logged the missing trials and the sweep's summary. Idempotent.
+        """Waits until all trials and the sweep's summary are logged to MLflow. Idempotent.
 
         Args:
             timeout: Seconds after which the remainder is left to `attnsweep mlflow-sync`; the parent run then has the
@@ -116,7 +117,7 @@ class Projection:
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """Returns, after `close`, what MLflow lacks, why, and how to fix it; `None` if MLflow has everything."""
+        """Returns, after `close`, which trials MLflow lacks, why, and how to fix it; `None` if it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
@@ -129,8 +130,8 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for the process to end: for at most `timeout` seconds. If `timeout` is `None`, waits as long as trials
-        are still being logged."""
+        """Waits for the process that writes to MLflow to end: for at most `timeout` seconds. If `timeout` is `None`,
+        waits as long as trials are still being logged."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)
@@ -138,7 +139,7 @@ class Projection:
                 return
 
     def _listen(self) -> None:
-        """Reads the states that the process reports, until the process has ended."""
+        """Reads what the process that writes to MLflow reports about its progress, until that process has ended."""
         try:
             while isinstance(state := self._process.read(), State):
                 self._take(state)
@@ -166,7 +167,7 @@ class Projection:
 
 
 def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool) -> None:
-    """Has the process that logged a sweep draw the sweep's report, so that the caller need not import MLflow.
+    """Draws a sweep's report in a process that has imported MLflow already, such as the one that logged the sweep.
 
     A failure is a warning. An exception meanwhile, such as Ctrl-C, ends the process.
 

@@ -1,6 +1,5 @@
-"""Draws the report of a sweep for its directory and for the artifacts of its MLflow run, after the summary is written,
-because drawing takes seconds.
-"""
+"""Draws the report of a sweep after its summary is written, because drawing takes seconds. The report goes to the
+sweep's directory and to its MLflow run."""
 
 import logging
 from collections.abc import Callable
@@ -34,8 +33,8 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
-    """Draws the report once for all its destinations (directory, MLflow). Returns in one line why a destination has no
-    report; `None` if all have it.
+    """Draws a sweep's report once, for the sweep's directory and for MLflow. Returns in one line why one of these has
+    no report; `None` if each has what was asked for.
 
     Args:
         uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no
@@ -75,7 +74,7 @@ def _problem(add: Callable[[], object]) -> str | None:
 
 
 def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
-    """Writes the figures that MLflow shows on the page of the sweep's run, beside the report."""
+    """Writes the figures that MLflow shows among the artifacts of the sweep's run, beside the report."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.role_results import emergence_figure
     from attnsweep.orchestrator.report.pictures import as_png

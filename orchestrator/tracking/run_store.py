@@ -1,4 +1,5 @@
-"""The interfaces between a follower of the ledger and the stores of runs: MLflow, W&B and TensorBoard."""
+"""The interface of a store of runs: MLflow, W&B and TensorBoard implement it, and the code that logs a ledger uses
+it."""
 
 import hashlib
 import math
@@ -13,7 +14,7 @@ from attnsweep.orchestrator.tracking.content import TrialContent
 
 
 class Found(NamedTuple):
-    """A run that a store has of a trial.
+    """A run of one trial that a store, such as MLflow, already has.
 
     Attributes:
         trial: The trial.
@@ -31,7 +32,8 @@ class Found(NamedTuple):
 
 
 class Runs(ABC):
-    """Base class of the runs of one sweep in a store: finds out which trials are logged, and logs others.
+    """Base class of the runs of one sweep in a store such as MLflow: finds out which trials are logged, and logs
+    others.
 
     Implementers: a run may count as finished only once all of its content is written, whenever the process is killed;
     logging a run again replaces its earlier content.
@@ -49,10 +51,11 @@ class Runs(ABC):
 
     @abstractmethod
     def _found(self) -> Iterable[Found]:
-        """Looks up the runs of the sweep's trials. A trial may have several runs."""
+        """Looks up the runs that the store has of the sweep's trials. A trial may have several runs."""
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Returns the trials that have a finished run, and the store's identifiers of unfinished runs by trial.
+        """Returns the trials that have a finished run in the store, and, by trial, the store's identifiers of
+        unfinished runs.
 
         A run also counts as unfinished if replicates were added to its trial since, or failed trainings were repeated.
 
@@ -74,7 +77,7 @@ class Runs(ABC):
 
     @abstractmethod
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
-        """Writes the runs of trials. Yields the contents of each batch of runs after it was written.
+        """Writes a run for each of several trials. After each batch, yields the contents of the runs that were written.
 
         Args:
             contents: The complete contents of the runs.
@@ -91,7 +94,7 @@ class Runs(ABC):
     def finish(  # noqa: B027  # not every store can record it
         self, findings: SweepResults, ended: int | None, trials: str | None
     ) -> None:
-        """Writes the sweep's summary to the store. Call it when no trial's run is missing.
+        """Writes the sweep's summary to the store. Call it when each complete trial has its run.
 
         Args:
             findings: The results of the current ledger.
@@ -131,7 +134,7 @@ class RunStore(ABC):
 
     @abstractmethod
     def runs_of(self, directory: SweepDirectory) -> Runs:
-        """Looks up the runs of a sweep in the store."""
+        """Looks up the runs that the store has of a sweep."""
 
     @contextmanager
     def failures_refused(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The MLflow runs of one sweep: finding, creating and completing them."""
+"""The runs of one sweep in MLflow: how they are found, created and completed."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ class SweepRuns(Runs):
         )
 
     def _log(self, run: "EndedRun", run_id: str | None) -> None:
-        """Writes one child run through MLflow's client: updates the run with the given id, or creates one."""
+        """Writes the run of one trial through MLflow's client: updates the run with the given id, or creates one."""
         if run_id is None:
             created = self._client.create_run(
                 self._experiment, start_time=run.started, run_name=run.name, tags=dict(run.tags)
@@ -122,8 +122,8 @@ class SweepRuns(Runs):
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
-        """Updates the tables of the parent run and ends the run, as `Runs.finish`. Does nothing if the run has ended
-        and is up to date."""
+        """Writes the sweep's results to its parent run in MLflow and ends this run, as `Runs.finish`. Does nothing if
+        the run has ended and is up to date."""
         from mlflow.entities import Metric
 
         client, parent = self._client, self._parent_id
@@ -251,7 +251,7 @@ def experiment_name(workload: str) -> str:
 
 
 def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
-    """Returns as metrics how often, and when, each role of attention heads emerges in each layer.
+    """Returns as MLflow metrics how often each role of attention heads occurs in each layer, and when it emerges.
 
     MLflow groups metrics with a common prefix in one section.
     """

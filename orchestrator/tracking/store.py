@@ -1,4 +1,5 @@
-"""The MLflow store that runs are logged to, its local database, and settings for a fast and quiet client."""
+"""Which MLflow store runs are logged to, how its local database is made, and settings that make MLflow's client fast
+and quiet."""
 
 import functools
 import hashlib
@@ -104,7 +105,8 @@ def as_shell_word(uri: str) -> str:
 
 
 def set_environment() -> None:
-    """Sets environment variables for MLflow's time limits and verbosity. Must be called before MLflow is imported."""
+    """Sets environment variables that limit how long MLflow waits and how much it prints. Must be called before MLflow
+    is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     # Less important warnings are hidden: urllib3 warns about every repeated request, and matplotlib about a home
@@ -175,8 +177,8 @@ def _artifact_location(uri: str, name: str) -> str | None:
 
 
 def can_be_made(uri: str) -> bool:
-    """Returns whether the store exists or could be created. A local database cannot be created where one of its folders
-    would have the path of a file.
+    """Returns whether an MLflow store exists or could be created. A local database cannot be created if one of its
+    folders is a file.
 
     Such a database is refused before MLflow is imported, which takes seconds.
     """
@@ -186,7 +188,8 @@ def can_be_made(uri: str) -> bool:
 
 @functools.cache
 def _make_quick(database: Path) -> None:
-    """Turns on SQLite's write-ahead logging, so that the half dozen commits of each run need not wait for the disk.
+    """Makes commits to MLflow's local database fast, by SQLite's write-ahead logging: the half dozen commits of each
+    run then need not wait for the disk.
 
     Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync`
     writes again, but never damages the database.
@@ -210,8 +213,8 @@ def _file_of(connection: sqlite3.Connection) -> Path:
 
 
 def _make_database(database: Path) -> None:
-    """Creates MLflow's database, which gets its name only when it is complete: MLflow never completes a half-made
-    one.
+    """Creates MLflow's local database. It gets its name only when it is complete, because MLflow never completes a
+    half-made one.
 
     MLflow takes a second for this, since it runs all schema migrations since its first version. So an empty database is
     kept in the user's state folder, and copied for the next sweep.
@@ -241,8 +244,8 @@ def _make_database(database: Path) -> None:
 
 
 def _place_kept() -> Path | None:
-    """Returns the path of the empty database that is kept for this version of MLflow; `None` if the user has no
-    home."""
+    """Returns the path of the empty MLflow database that is kept as a template for this version of MLflow; `None` if
+    the user has no home."""
     import mlflow
 
     migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
@@ -254,8 +257,8 @@ def _place_kept() -> Path | None:
 
 
 def _copied_whole(kept: Path, draft: Path) -> bool:
-    """Copies the kept empty database and returns whether the copy is sound. A database that a power cut damaged is
-    removed."""
+    """Copies the empty MLflow database that is kept as a template, and returns whether the copy is sound. A power cut
+    may have damaged the template; a damaged copy is removed."""
     with suppress(OSError, sqlite3.Error):
         shutil.copyfile(kept, draft)
         with closing(sqlite3.connect(draft)) as connection:
@@ -266,7 +269,8 @@ def _copied_whole(kept: Path, draft: Path) -> bool:
 
 
 def _keep(database: Path, kept: Path) -> None:
-    """Keeps a copy of a new database as an empty template, without the default experiment. A failure is ignored."""
+    """Keeps a copy of a new MLflow database as a template for further ones, without the default experiment. A failure
+    is ignored."""
     with suppress(OSError, sqlite3.Error):
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as folder:

@@ -1,5 +1,4 @@
-"""A saved view in MLflow: a table whose columns are those in which the trials of a sweep differ, and charts of the
-trials.
+"""A saved view of a sweep's trials in MLflow: a table whose columns are those in which the trials differ, and charts.
 
 MLflow does not store in a saved view which runs are unfolded, and nests runs only if they are sorted by time. The view
 therefore sorts by kind: the runs of sweeps come first, and below them all their trials.
@@ -59,8 +58,8 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
 
 
 def _charts(swept: list[str], varied: dict[str, Varied]) -> list[dict[str, Any]]:
-    """Returns the charts of the saved view: the stuck rate by the first two parameters, loss curves, and all
-    parameters at once."""
+    """Returns the charts of a sweep's saved view in MLflow: the stuck rate by the first two parameters, loss curves,
+    and all parameters at once."""
     rate = {"key": "stuck_rate", "type": "METRIC"}
     axes = [{"key": name, "type": "PARAM"} for name in swept[:2]]
     charts: list[dict[str, Any]] = []

@@ -1,1 +1,2 @@
-"""Printed output of commands whose results have no `print` method."""
+"""Prints the results of commands that do not print themselves: lists of sweeps, status, comparisons and
+explanations."""

@@ -27,7 +27,7 @@ _NOT_MEASURED = Rate(0, 0, None, None)
 
 @dataclass(frozen=True)
 class Listed:
-    """A sweep in the output of `attnsweep list`, read from its directory.
+    """What `attnsweep list` prints of one sweep, read from the sweep's directory.
 
     Attributes:
         place: The sweep's directory, or prefix in an object store.

@@ -1,4 +1,5 @@
-"""Prints results that have no `print` method: comparisons, explanations, and tables of attention heads."""
+"""Prints results that do not print themselves: comparisons of sweeps, explanations of stuck trainings, and tables of
+attention heads."""
 
 import math
 import sys
@@ -106,7 +107,8 @@ def _drawn_map(shown_map: "ShownMap") -> list[str]:
 
 
 def _drawn_curve(page: "WhyPage") -> list[str]:
-    """Draws the loss curve as a row of block characters. If there are many probes, it draws every k-th."""
+    """Draws the loss curve of a training as a row of block characters. If there are many probes, it draws every
+    k-th."""
     points = page.heights()
     if not points:
         return []
@@ -211,7 +213,7 @@ Not measured, for want of tokens: {missing}."""
 
 
 def print_scores(scores: "MatrixScores") -> None:
-    """Prints one row per attention matrix on stdout: its scores."""
+    """Prints a table of attention matrices on stdout: one row per matrix, with its role and its scores."""
     from attnsweep.orchestrator.tools.score_heads import as_records
     from attnsweep.workloads.diagnostics.matrices import NOT_MEASURED
 

@@ -31,14 +31,16 @@ _RECENT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """The speed in trainings per second, and the half-width of its 95% interval as a fraction. The interval assumes
-    that packs (trainings that share a batched program) end at random times."""
+    """The speed of a sweep in trainings per second, and the half-width of its 95% interval as a fraction of the speed.
+
+    The interval assumes that packs (trainings in one batched program) end at random times.
+    """
 
     per_second: float
     spread: float
 
     def left(self, n_trainings: int) -> str:
-        """Estimates how long `n_trainings` trainings will take, with bounds: `10 min (8 min to 14 min)`."""
+        """Formats how long `n_trainings` trainings will take at this speed, with bounds: `10 min (8 min to 14 min)`."""
         ends = [
             n_trainings / self.per_second / factor for factor in (1 + self.spread, 1, 1 - self.spread) if factor > 0
         ]
@@ -69,7 +71,8 @@ class _Counts:
 
 
 def print_status(where: PlaceName) -> None:
-    """Prints a sweep's status on stdout: its state, trials, trainings, outcomes, stuck rate and unfinished packs.
+    """Prints a sweep's status on stdout: its state, trials, trainings, outcomes, stuck rate, and the packs (trainings
+    in one batched program) that are not finished.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -185,8 +188,11 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
 
 
 def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
-    """Measures the speed between the first recent commit of rows and the last one. Trainings of the first commit are
-    not counted, because they were trained before the period."""
+    """Measures the recent speed of a sweep: the trainings between the first and the last commit of rows in a recent
+    period.
+
+    Trainings of the first commit are not counted, because they were trained before the period.
+    """
     packs = connection.execute(
         """
         select count(*), epoch(max(finished_at::timestamp)) as ended from trainings
