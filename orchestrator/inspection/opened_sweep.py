@@ -126,7 +126,8 @@ class OpenedSweep(SweepData):
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
         """Returns the directory that holds a training, and the training's name in that directory.
 
-        The name differs if several sweeps are opened as one, because this renumbers their trials."""
+        The name differs if several sweeps are opened as one, because this renumbers their trials.
+        """
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():

@@ -208,7 +208,8 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
     in its gradient.
 
     For each part of the target a row shows the pull (terms with the target), the brake (terms with the prediction), and
-    the share that is left when the two are added, because they partly cancel."""
+    the share that is left when the two are added, because they partly cancel.
+    """
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}

@@ -121,7 +121,8 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
     """Returns an upper bound on the optimization steps of a sweep's trainings of one shape (equal static parameters),
     summed over these trainings.
 
-    All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early."""
+    All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early.
+    """
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1

@@ -144,7 +144,8 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
     """Raises an error if the ledger has rows of another sweep, or of trials that the Optuna study lacks.
 
-    The study would draw missing trials again, so they would be trained twice."""
+    The study would draw missing trials again, so they would be trained twice.
+    """
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         other_sweeps = ", ".join(others)

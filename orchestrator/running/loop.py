@@ -250,7 +250,8 @@ class SweepLoop:
         """The number of remaining trainings per trainer: those that are queued or in training, and those of trials that
         will still be drawn.
 
-        A trial that will still be drawn counts with the number of trainings that it has at first."""
+        A trial that will still be drawn counts with the number of trainings that it has at first.
+        """
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 

@@ -42,7 +42,8 @@ class _TwoLines(Progress):
 class _Cell:
     """A progress bar in the output of a notebook cell, redrawn in place.
 
-    It works without the library ipywidgets, whose output is lost when the notebook is saved."""
+    It works without the library ipywidgets, whose output is lost when the notebook is saved.
+    """
 
     def __init__(self, bar: Progress) -> None:
         # IPython is imported only here, because attnsweep does not depend on IPython.

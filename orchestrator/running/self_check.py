@@ -111,7 +111,8 @@ def _packs(
     longest first.
 
     `tasks` has the trainings by id. A pack is named after its first training. `machine_of` returns the type of machine
-    of an environment, by the environment's id."""
+    of an environment, by the environment's id.
+    """
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}

@@ -159,7 +159,8 @@ def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
     """Returns the names of journal pieces (objects of a store) whose lines are not in the journal: processes that had
     lost the sweep's lock have added them.
 
-    A joined piece covers the numbers of these pieces, but lacks their lines."""
+    A joined piece covers the numbers of these pieces, but lacks their lines.
+    """
     lines = set(journal.lines)
     texts = _texts(prefix, folder, journal.passed)
     return [name for name, text in texts.items() if not lines.issuperset(_lines(text))]

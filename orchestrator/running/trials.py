@@ -1,7 +1,8 @@
 """The open trials of a sweep, from drawing to reporting: their trainings are queued, perhaps pruned, and their values
 reported to the Optuna study.
 
-A value is reported once the trial's rows are in the ledger."""
+A value is reported once the trial's rows are in the ledger.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

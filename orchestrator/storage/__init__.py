@@ -1,2 +1,2 @@
-"""The place of a sweep (a folder of a file system, or a prefix of an S3-compatible object store) and the records in
-it."""
+"""Where a sweep is stored (a folder of a file system, or a prefix of an S3-compatible object store), and the JSON
+records in it."""

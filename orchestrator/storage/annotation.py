@@ -1,5 +1,5 @@
-"""The user's annotations of a sweep: a note, tags, the trials whose weights are kept, a claim. No result depends on
-them.
+"""The user's annotations of a sweep: a note, tags, the trials whose weights are kept, and a claim to test. No result
+depends on them.
 """
 
 import re
@@ -20,8 +20,8 @@ _MOST_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a user attaches to a sweep: a note, tags, kept weights and a claim. None of these changes the sweep's
-    results.
+    """What a user adds to a sweep: a note, tags, the trials whose weights are kept, and a claim to test. The sweep's
+    results do not depend on it.
 
     Attributes:
         note: Free text.

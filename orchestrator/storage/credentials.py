@@ -1,5 +1,5 @@
-"""Removes passwords and tokens from texts that are shown or stored. Refuses specs that hold any, because specs are
-stored unchanged."""
+"""Removes passwords and tokens from texts that are shown or stored, and refuses specs that contain any, because specs
+are stored unchanged."""
 
 import re
 from collections.abc import Iterator
@@ -26,15 +26,16 @@ _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """Returns the text with `...` in place of every secret: user and password in URIs, and the values of secret
+    """Returns the text with every secret replaced by `...`: users and passwords in URIs, and the values of secret
     options.
     """
     return re.sub(_USER, "...@", _without_secrets(text))
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Raises SpecError if a spec holds a secret, such as a URI with a password. Otherwise `sweep.json`, the ledger and
-    MLflow would show the secret.
+    """Raises SpecError if a spec contains a secret, such as a URI with a password.
+
+    A spec is stored unchanged in `sweep.json`, the ledger and MLflow, which would all show the secret.
     """
     if spec.storage is not None and _opens_with_secret(spec.storage):
         raise _refused("storage", f"{spec.storage.partition('://')[0]}://...")

@@ -1,5 +1,5 @@
-"""The environment of a training: versions of libraries and code. The provenance of a sweep: where, when and by whom it
-was started.
+"""The environment that a training runs in (versions of libraries, and code), and the provenance of a sweep (where, when
+and by whom it was started).
 """
 
 import getpass
@@ -34,7 +34,7 @@ _MOST_NAMED = 5
 
 
 class Environment(Record):
-    """The environment of trainings: versions of libraries, and digests of the modules whose code trainings run.
+    """The environment that trainings run in: versions of libraries, the type of machine, and digests of the code.
 
     Attributes:
         versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
@@ -47,7 +47,7 @@ class Environment(Record):
 
     @classmethod
     def current(cls, workload: "Workload[Any]", engine: Engine = "vmapped") -> Self:
-        """Returns the environment of this process, for one workload and engine.
+        """Returns the environment of this process (versions and code), for one workload and engine.
 
         Raises:
             UserError: If the engine does not run on this machine.
@@ -73,14 +73,14 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """Names the type of machine and the version of PyTorch. The last bits of results depend on these two, and on
-        code and engine.
+        """Names the type of machine and the version of PyTorch, on which the last bits of results depend (besides code
+        and engine).
         """
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property
     def engine(self) -> Engine:
-        """The name of the engine that takes the steps of trainings."""
+        """The name of the engine, the implementation that computes the optimization steps of trainings."""
         match self.versions.get(_ENGINE, "").partition(",")[0]:
             case "":
                 return "vmapped"
@@ -96,10 +96,10 @@ class Environment(Record):
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """Lists in words how a later environment differs from this one. The list is empty if the two are equal except
-        for the machine.
+        """Lists in words how the versions and the code of a later environment differ from this one's. Types of machines
+        are not compared.
 
-        The machine is not compared: a sweep may train on machines of several types.
+        A sweep may train on machines of several types.
         """
         differences = [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
@@ -123,7 +123,7 @@ _version_of = cache(importlib.metadata.version)
 
 
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
-    """Returns the versions of Python, of the libraries that a sweep uses, and of the engine's compiler.
+    """Returns the versions of Python, of the libraries that a sweep uses, and of the compiler if the engine uses one.
 
     Raises:
         UserError: If the engine does not run on this machine.
@@ -145,7 +145,9 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
 
 
 def new_identity(name: str) -> str:
-    """Returns a new readable name for a sweep. Its random end distinguishes sweeps that start in the same second."""
+    """Returns a new readable name for a sweep. It ends with random characters, so that sweeps that start in the same
+    second get different names.
+    """
     return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 

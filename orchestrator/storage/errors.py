@@ -1,5 +1,4 @@
-"""Errors that stop a sweep, and the rule that distinguishes a damaged file from a file that cannot be read at the
-moment.
+"""Errors that stop a sweep, and the rule by which a file counts as damaged rather than as unreadable for the moment.
 
 A damaged file is missing, is no regular file, or cannot be parsed. Any other error, such as EIO, EMFILE or EACCES, says
 nothing about the file's content, so the file must not be treated as lost.
@@ -14,7 +13,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """Raised if a disk or an object store failed or refused a request: a fault of the machine, not of the user."""
+    """Raised if a disk or an object store failed or refused a request, by no fault of the user."""
 
 
 class StoreMistakeError(StoreError):
@@ -37,8 +36,8 @@ def is_machines_fault(error: UserError) -> bool:
 
 
 class SweepError(RuntimeError):
-    """Raised if the sweep cannot go on. Committed rows stay, and `attnsweep resume` continues once the cause is
-    repaired.
+    """Raised if the sweep cannot go on. Results in the ledger stay; once the cause is repaired, `attnsweep resume`
+    continues.
 
     Args:
         message: What happened.
@@ -51,7 +50,7 @@ class SweepError(RuntimeError):
 
 
 class PoolError(RuntimeError):
-    """Raised if trainers cannot be started, or the pool of trainers cannot go on. The message is one line."""
+    """Raised if the trainers of a sweep cannot be started, or cannot go on. The message is one line."""
 
 
 # `None` is included, because pyarrow raises an OSError without an error number for a file that it cannot parse.
@@ -65,17 +64,21 @@ _FIXES: dict[int | None, str] = {
 
 
 def is_damage(error: OSError) -> bool:
-    """Returns whether an error that was raised while a file was read means that the file is damaged."""
+    """Returns whether an error from reading a file means that the file itself is damaged, rather than unreadable for
+    the moment.
+    """
     return error.errno in _DAMAGE
 
 
 def is_fault(error: OSError) -> bool:
-    """Returns whether an error is a fault of the machine, which would occur with any other path too."""
+    """Returns whether an error is a fault of the machine, such as a full disk, which would occur with any other path
+    too.
+    """
     return error.errno in MACHINE_ERRORS
 
 
 def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
-    """Returns the error for a file that cannot be read at the moment."""
+    """Returns the error to raise for a file that cannot be read at the moment."""
     given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
     return StoreError(file, given=given, expected=expected, fix=fix)
@@ -83,7 +86,8 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """A context for opening and reading a file. If the context raises an OSError, the file is damaged.
+    """A context for opening and reading a file. An OSError that leaves it means that the file is damaged; if the file
+    cannot be read for another reason, a StoreError leaves it.
 
     Raises:
         StoreError: If the file cannot be read now.

@@ -1,4 +1,5 @@
-"""A sweep in a folder. Files are written under a temporary name, fsynced and renamed; then the folder is fsynced."""
+"""A sweep in a local folder. Each file is written under a temporary name, flushed to the disk and then renamed, so that
+no crash leaves half a file."""
 
 import errno
 import fcntl
@@ -24,15 +25,17 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel (flock) on a file that contains the owner's name. The lock ends with `close` or with the
-    process.
+    """A lock of the operating system's kernel (flock) on a file that contains the owner's name. The lock ends with
+    `close` or with the process.
     """
 
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner's name into the lock file in place of the last owner's. If the disk is full, the file stays
-        empty, so that `attnsweep gc` can run and free the disk.
+        """Replaces the content of the lock file by the new owner's name.
+
+        On a full disk the old content is removed, nothing is written, and no error is raised: the lock is held all the
+        same, so that `attnsweep gc` can run and free the disk.
         """
         with naming(Path(self.file.name)):
             self.file.truncate(0)
@@ -57,8 +60,10 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A local folder as the place of a sweep. An opened file can be read even after its removal, as POSIX
-    guarantees."""
+    """A local folder as the place of a sweep.
+
+    A file that is open can be read even after it was removed, as POSIX guarantees.
+    """
 
     path: Path
 
@@ -205,7 +210,9 @@ class LocalFolder:
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Writes all files to the disk under temporary names before it renames the first one."""
+        """Like `Place.publish`. All files are on the disk under temporary names before the first one gets its final
+        name.
+        """
         temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
         with self.writing():
             try:
@@ -289,7 +296,8 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _status(self, name: str) -> os.stat_result | None:
-        """Returns the status of a path; `None` if nothing is there. Unlike `Path.exists`, raises all other errors."""
+        """Returns the `os.stat` result of a path; `None` if nothing is there. Unlike `Path.exists`, raises all other
+        errors."""
         with reading(str(self.path / name)):
             try:
                 return (self.path / name).stat()
@@ -299,7 +307,7 @@ class LocalFolder:
                 raise
 
     def _listed(self, folder: str) -> list[str]:
-        """Returns the names in a folder; none if the folder does not exist. Unlike `Path.glob`, it raises all other
+        """Returns the names in a folder; none if the folder does not exist. Unlike `Path.glob`, raises all other
         errors.
         """
         with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
@@ -329,9 +337,7 @@ class LocalFolder:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A context for calls on an opened file. If an OSError in it names no file, the path of this file is added to the
-    error.
-    """
+    """A context for calls on an open file that adds the file's path to every OSError that names no file."""
     try:
         yield
     except OSError as error:
@@ -341,16 +347,19 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def regular_file(path: Path) -> Path:
-    """Returns the path if it leads to a regular file, else raises OSError: opening a FIFO would block, and reading a
-    device might not end."""
+    """Returns the path if it leads to a regular file, else raises OSError.
+
+    Opening a FIFO would block, and reading a device might not end.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "this path is not a regular file", str(path))
     return path
 
 
 def refuse_link(path: Path) -> Path:
-    """Returns the path if it is no link, else raises UserError: a link in a stranger's sweep directory could redirect
-    writes to any file.
+    """Returns the path if it is no link, else raises UserError.
+
+    In a sweep directory that a stranger made, a link could redirect writes to any file.
     """
     if path.is_symlink():
         raise _link(path)
@@ -382,7 +391,7 @@ def _rename(path: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content, or a folder's list of files, is on the disk."""
+    """Waits until the content of a file, or the list of files of a folder, is safely on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):

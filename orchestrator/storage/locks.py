@@ -1,4 +1,5 @@
-"""The exclusive right to write to a sweep: its owner, and the lease by which a sweep in an object store is locked.
+"""The lock that gives one process the right to write to a sweep: who owns it, and how it works in an object store, by a
+lease that expires.
 
 A lease is one object that its holder renews, and that any process may take once it has expired. It is taken, renewed
 and given back by compare-and-swap: each write names the version that it replaces, and the store refuses the write if
@@ -39,7 +40,7 @@ _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that holds a lock: its command, host, process id and start.
+    """The process that holds a sweep's lock: its command, host, process id and start.
 
     Attributes:
         work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
@@ -55,7 +56,7 @@ class Owner:
 
     @classmethod
     def this_process(cls, work: str) -> "Owner":
-        """Returns this process as an owner whose lock begins now."""
+        """Returns this process as the owner of a lock that it takes now."""
         return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
 
     @classmethod
@@ -71,7 +72,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the owner was a process of this machine that does not run any more."""
+        """Whether the owner was a process of this machine that is not running any more."""
         if self.processes is None or self.processes != _processes():
             return False
         try:
@@ -88,7 +89,7 @@ class TakenError(UserError):
 
 
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
-    """Returns the error that says which process has locked the sweep."""
+    """Returns the error to raise if another process has locked the sweep. It names that process."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
     return TakenError(
         place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix
@@ -104,7 +105,7 @@ def _processes() -> str | None:
 
 
 class LostLeaseError(StoreError):
-    """Raised if another process has taken over the lease, the lock of a sweep in an object store."""
+    """Raised if another process has taken over the lock (lease) of a sweep in an object store."""
 
 
 class Versioned(NamedTuple):
@@ -116,10 +117,11 @@ class Versioned(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """Interface of an object store that holds a lease (the lock of a sweep). `str(store)` names the sweep."""
+    """Interface for an object store that holds a sweep's lock (a lease that expires). `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object's version is still `version`; for `None`, if there is no object. Atomic.
+        """Replaces an object's text by compare-and-swap: only if the object still has the version `version`; for
+        `None`, only if there is no object yet. Atomic.
 
         Returns:
             The new version; `None` if nothing was written.
@@ -133,7 +135,8 @@ class LeaseStore(Protocol):
 
 
 class ObjectLock:
-    """The lock of a sweep in an object store: a lease that expires. A thread of its holder renews it until `close`.
+    """The lock of a sweep in an object store, which expires after some time (a lease). A thread of its holder renews it
+    until `close`.
 
     Args:
         store: The store that holds the sweep.
@@ -158,8 +161,8 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Renews the lease, unless it lasts for at least half its duration from now. An expired lease is renewed too.
-        Raises LostLeaseError if another process has taken the lease."""
+        """Renews the lock unless at least half of its time is left, even if it has expired. Raises LostLeaseError if
+        another process has taken it."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
                 self._renew()
@@ -217,7 +220,8 @@ class ObjectLock:
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Replaces the text of the lease, if nobody has changed the lease since this process read or wrote it last.
+        """Writes a new text to the object that is the lock, unless another process has changed it since this process
+        last read or wrote it.
 
         Returns:
             The new version.

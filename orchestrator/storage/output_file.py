@@ -1,5 +1,5 @@
-"""Writes files that a user names, as with `--out`. A file is first written under a temporary name, so that a failure
-leaves the file that was there before."""
+"""Writes files that the user names, for example with `--out`. If writing fails, a file that was there before stays as
+it was."""
 
 import os
 import secrets
@@ -16,8 +16,8 @@ from attnsweep.workloads.errors import UserError
 
 @contextmanager
 def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """A context for writing a file: yields a temporary path, which replaces `out` at the end. An exception leaves `out`
-    unchanged.
+    """A context for writing a file. It yields a temporary path, which replaces `out` at the end; after an exception
+    `out` is unchanged.
 
     If `out` is a link, the link itself is replaced. Its target, which may be a stranger's file, stays unchanged.
 
@@ -44,8 +44,8 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 @contextmanager
 def writing_folder(out: Path) -> Iterator[Path]:
-    """A context for writing a folder: yields a temporary folder, which becomes `out` at the end. An exception leaves
-    nothing behind.
+    """A context for writing a new folder. It yields a temporary folder, which becomes `out` at the end; after an
+    exception nothing is left.
 
     Args:
         out: A new or an empty folder, given as `--out`.
@@ -71,8 +71,8 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def check_output(out: Path) -> None:
-    """Raises UserError if `writing_file` could not write the file. Call it before the work whose result the file will
-    hold. Writes nothing."""
+    """Raises UserError if `writing_file` could not write to the path. Called before long work, so that its result is
+    not lost for lack of a file. Writes nothing."""
     refuse_special(out)
     if not out.parent.is_dir():
         raise unwritable(out, "--out", f"the folder {out.parent} does not exist")
@@ -81,8 +81,10 @@ def check_output(out: Path) -> None:
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Raises UserError unless the path names a regular file or nothing yet, and its name is valid. Replacing
-    `/dev/null` by a file, for example, would break the machine."""
+    """Raises UserError unless the path names a regular file, or nothing yet, and its name is valid.
+
+    Replacing `/dev/null` by a file, for example, would break the machine.
+    """
     try:
         mode = out.stat().st_mode
     except FileNotFoundError:
@@ -103,15 +105,15 @@ def make_folder(folder: Path, flag: str) -> None:
 
 
 def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
-    """Returns the error for a failed write: a StoreError if the machine is at fault, otherwise a UserError that
-    suggests another path."""
+    """Returns the error to raise for a failed write: a StoreError if the machine is at fault, otherwise a UserError
+    that suggests another path."""
     if is_fault(error):
         return unreadable(str(path), error, expected=f"a {kind} that can be written")
     return unwritable(path, flag, error.strerror or str(error), kind)
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
-    """Returns the error for a file or folder that cannot be written and that the user named with an option."""
+    """Returns the error to raise if a file or folder that the user named with an option cannot be written."""
     return UserError(
         flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another path ({reason})"
     )

@@ -1,4 +1,4 @@
-"""The interface of a place: a folder, or a prefix of an object store, that holds one sweep."""
+"""The interface of a place, which is where one sweep is stored: a folder, or a prefix of an object store."""
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
@@ -18,23 +18,23 @@ CHECKPOINTS = "checkpoints"
 
 
 def digest(file: BufferedReader | pa.NativeFile) -> str:
-    """Returns the first half of a file's sha256, in hexadecimal."""
+    """Returns a digest of a file's content: the first half of its sha256, in hexadecimal."""
     return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
 class Lock(Protocol):
-    """Interface of the exclusive right to write to a sweep."""
+    """Interface for the lock that gives one process the right to write to a sweep."""
 
     def confirm(self) -> None:
-        """Checks that the lock is still held. Raises UserError if another process has taken it."""
+        """Raises UserError if another process has taken the lock, which this process believes to hold."""
 
     def close(self) -> None:
         """Releases the lock. Idempotent."""
 
 
 class Place(Protocol):
-    """Interface of the place of a sweep: its texts (`sweep.json`), its Parquet files (`trainings/<name>.parquet`), and
-    the lock of its only writer.
+    """Interface for the place where one sweep is stored: its texts (`sweep.json`), its Parquet files
+    (`trainings/<name>.parquet`), and the lock of its only writer.
 
     Rules for implementations: Writes are atomic: even if the process is killed, a file is complete or does not exist. A
     write or removal is durable, and visible to every later reader, once the call returns. No write follows a link in
@@ -54,7 +54,7 @@ class Place(Protocol):
     def full_name(self) -> str: ...
 
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
-        """A context for reading an opened file. Errors of the disk or the store become UserErrors that name the file.
+        """A context for reading an open file. If the disk or the store fails, raises a UserError that names the file.
 
         If the context raises an OSError, the file is damaged: see `storage.errors`.
         """
@@ -63,10 +63,10 @@ class Place(Protocol):
         """Returns a folder in this place as a place of its own. Raises UserError if the name is that of a link."""
 
     def is_vacant(self) -> bool:
-        """Returns whether a new sweep can be created here, because the place does not exist or is empty."""
+        """Returns whether a new sweep can be created here: whether the place is empty or does not exist."""
 
     def check_makeable(self) -> None:
-        """Checks whether `make` is likely to succeed. Leaves nothing behind. Raises OSError if `make` would fail."""
+        """Raises OSError if `make` (creating the place) would probably fail. Leaves nothing behind."""
 
     def make(self) -> None:
         """Creates the place unless it exists. Raises OSError if that fails."""
@@ -77,8 +77,11 @@ class Place(Protocol):
         """Returns the content of a text file. Raises OSError if there is no such text file."""
 
     def put_text(self, name: str, text: str, *, durable: bool = True) -> None:
-        """Writes a text file, replacing an earlier one of the same name. For the name `folder/name` the folder is made
-        too. With `durable=False` the write is atomic, but a crash of the machine may undo it."""
+        """Writes a text file, atomically and durably, replacing an earlier one of the same name. For the name
+        `folder/name` the folder is made too.
+
+        With `durable=False` a crash of the machine may undo the write.
+        """
 
     def put_new_text(self, name: str, text: str) -> None:
         """Writes a text under a name that does not exist yet. Of several concurrent writers one succeeds; the others
@@ -100,17 +103,17 @@ class Place(Protocol):
         """
 
     def names(self, folder: str) -> list[str]:
-        """Returns the names of a folder's Parquet files, without the suffix."""
+        """Returns the names of the Parquet files in a folder of this place, without the suffix `.parquet`."""
 
     def unfinished(self, folder: str) -> list[str]:
-        """Returns the names of temporary files that an interrupted `publish` has left."""
+        """Returns the names of temporary files that were left when `publish` was interrupted."""
 
     def file_name(self, folder: str, name: str) -> str:
         """Returns the name of a Parquet file with its folder and place, as messages print it."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
-        """Opens a Parquet file. If there is none, raises a FileNotFoundError whose `filename` is that of
-        `file_name`."""
+        """Opens a Parquet file for reading. If it does not exist, raises a FileNotFoundError whose `filename` is as
+        `file_name` returns it."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Publishes one Parquet file under the same name in each of several folders, in the given order.
@@ -125,12 +128,15 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files from a folder; "" is the place itself. Names include the suffix. The removal is durable when
-        the call returns."""
+        """Removes files, given by their names with the suffix, from a folder of this place; the folder "" is the place
+        itself.
+
+        The removal is durable when the call returns.
+        """
 
     def set_aside(self, folder: str, name: str) -> None:
-        """Moves a Parquet file to the folder `set_aside/<folder>`, whose files are not read any more."""
+        """Moves a Parquet file to the folder `set_aside/<folder>`. Files there are not read any more."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
-        """Takes the sweep's lock, or the lock in another file if one is named. If another process has the lock, raises
-        a UserError that names this process and its command."""
+        """Takes the sweep's lock or, if a file is named, the lock in that file. If another process holds the lock,
+        raises a UserError that names the process and its command."""

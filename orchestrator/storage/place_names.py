@@ -1,7 +1,7 @@
-"""Converts a directory or URI that the user typed to the place of a sweep, and back. Only an `s3://` URI loads the
-client of object stores.
+"""Converts a directory or URI that the user typed to the place where a sweep is stored, and back.
 
-Places in the folder of a Ray session, such as a job's working directory, are refused, because Ray deletes that folder.
+Only an `s3://` URI loads the client of object stores. Places in the folder of a Ray session, such as a job's working
+directory, are refused, because Ray deletes that folder.
 """
 
 import os
@@ -26,7 +26,8 @@ _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+
 
 
 def place_of(where: PlaceName, subject: str = "DIR") -> Place:
-    """Returns the place that a user named: a directory, which need not exist, or a prefix `s3://BUCKET/PREFIX`.
+    """Returns the place that a user named: a directory, which need not exist, or a prefix `s3://BUCKET/PREFIX` of an
+    object store.
 
     Sends no request to an object store. Returns `where` itself if it is a place already.
 
@@ -84,8 +85,8 @@ def local_path(text: str) -> Path:
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Suggests a neighbouring directory that has a similar name and holds the given file. Returns `otherwise` if there
-    is none."""
+    """Returns a hint that names a neighbouring directory with a similar name that holds the given file; `otherwise` if
+    there is none."""
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
@@ -93,14 +94,14 @@ def nearest(place: Place, file: str, otherwise: str) -> str:
 
 
 def as_argument(place: object) -> str:
-    """Returns the place as one quoted argument for a shell, which no command takes for an option."""
+    """Returns the place quoted as one argument for a shell. No command takes this argument for an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """Returns the path. Raises UserError if no directory can exist there, for example below a file or in a circle of
-    links."""
+    """Returns the path. Raises UserError if no directory can exist there: for example below a file, or behind links
+    that form a circle."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -116,7 +117,8 @@ def _reachable(path: Path, subject: str) -> Path:
 
 
 def _bare(text: str) -> str:
-    """Returns a URI without the parts that may be secret: its options, and what precedes an `@`."""
+    """Returns a URI without its parts that may be secret: the options after `?`, and the user and password before
+    `@`."""
     return re.split(r"[?#]", without_credentials(text))[0]
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes the JSON records of a sweep directory, such as `sweep.json`, each by its own strict model.
+"""Reads and writes the JSON records of a sweep directory, such as `sweep.json`. Each kind of record has a strict model.
 
 A file holds the `sha256` of its record, and every record has exactly one written form, so any changed byte is detected.
 Files of earlier versions have no `sha256`: only their form is checked. A field that a later version added has a
@@ -29,8 +29,10 @@ class Record(BaseModel):
 
 
 def unless_empty(default: object, **limits: Any) -> Any:
-    """Declares a field that is left out of the file while its value is empty, because files of earlier versions lack
-    the field."""
+    """Declares a record's field that is left out of the file while its value is empty.
+
+    Files of earlier versions, which lack the field, therefore have the same form.
+    """
     return Field(default=default, exclude_if=lambda value: not value, **limits)
 
 
@@ -38,12 +40,12 @@ R = TypeVar("R", bound=Record)
 
 
 class DamagedRecordError(UserError):
-    """Raised if a record's file is not as it was written."""
+    """Raised if the file of a JSON record is not as it was written."""
 
 
 @dataclass(frozen=True)
 class RecordFile(Generic[R]):
-    """The file in a sweep directory that stores one record.
+    """The file in a sweep directory that stores one kind of record: its name, and the model of its content.
 
     Attributes:
         name: The file's name.
@@ -82,7 +84,9 @@ class RecordFile(Generic[R]):
         return None
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record that no result depends on. Returns `None` if the record is missing or cannot be read."""
+        """Reads a record that no result depends on. Returns `None` if the file is missing, damaged or cannot be
+        read.
+        """
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
@@ -92,7 +96,7 @@ class RecordFile(Generic[R]):
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
-        """Replaces a record that no result depends on. Ignores errors of the disk or store."""
+        """Replaces a record that no result depends on. If the disk or store fails, nothing is raised."""
         with suppress(StoreError):
             place.put_text(self.name, self.text(record), durable=False)
 
@@ -102,7 +106,7 @@ class RecordFile(Generic[R]):
         return _written(content | {_CHECKSUM: sha256_of(content)})
 
     def parse(self, text: str) -> R:
-        """Parses the text of a record's file, which the method `text` has made.
+        """Parses the text of a record's file, which must be as `text` writes it.
 
         Raises:
             ValueError: If the text was not made by `text`.

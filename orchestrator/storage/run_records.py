@@ -36,8 +36,7 @@ _ALIVE = timedelta(minutes=1)
 
 
 class PackUnderWay(Record):
-    """A pack (trainings that share one batched program) in training: the number of its trainings, and the progress that
-    its trainer has last reported.
+    """The progress of a pack (trainings in one batched program) that is in training, as its trainer last reported it.
 
     Attributes:
         pack: The pack's name.
@@ -55,7 +54,7 @@ class PackUnderWay(Record):
     where: str = ""
 
     def in_words(self) -> str:
-        """Describes the pack: `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
+        """Describes the pack's progress: `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
         return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
@@ -79,8 +78,10 @@ class Progress(Record):
     mlflow: str = ""
 
     def in_words(self, now: datetime) -> str:
-        """Describes whether the sweep is running, and how long ago its driver wrote last. This time is at least 0,
-        although the clocks of two machines may differ."""
+        """Describes whether the sweep is running, and how long ago its driver last wrote.
+
+        The clocks of two machines may differ; a negative time is shown as 0.
+        """
         age = max(now - self.at, timedelta(0))
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
@@ -89,7 +90,7 @@ class Progress(Record):
         return f"running ({self.doing}); last sign of life {span(age)} ago"
 
     def is_running(self, now: datetime) -> bool:
-        """Returns whether the driver has recently reported that it is at work."""
+        """Returns whether the driver has recently written that it is at work."""
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
@@ -97,8 +98,8 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 def progress_of(places: Sequence[Place]) -> Progress | None:
-    """Returns the progress that a sweep's driver has written; for a sweep of several drivers, the progress of all
-    together; `None` if no progress was written.
+    """Returns the progress that a sweep's drivers have written, summed up if there are several; `None` if none has
+    written any.
 
     Args:
         places: The directories that the drivers write to.
@@ -118,7 +119,8 @@ def progress_of(places: Sequence[Place]) -> Progress | None:
 
 
 class Beacon:
-    """Writes a sweep's progress to a file, at most every few seconds. A failure to write never stops the sweep.
+    """Writes the progress of a running sweep to a file, at most every few seconds. A failure to write never stops the
+    sweep.
 
     Args:
         place: The sweep directory. Only this process may write to it.
@@ -145,8 +147,8 @@ class Beacon:
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Summarizes the packs (trainings that share one batched program) in training: `2 packs under way, step 120 to 400
-    of 500`. Returns an empty text if there are none."""
+    """Summarizes the packs (trainings in one batched program) in training: `2 packs under way, step 120 to 400 of 500`;
+    empty if there are none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)
@@ -165,7 +167,7 @@ def span(length: timedelta) -> str:
 
 
 class Promise(Record):
-    """The cost that a forecast predicts for a sweep.
+    """The cost that `attnsweep forecast` predicts for a sweep: seconds of training, and rows and bytes of results.
 
     Attributes:
         seconds: Seconds of training on one core or GPU of this machine: the predicted sum of `train_seconds`.
@@ -187,8 +189,9 @@ PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a
 
 
 def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
-    """Stores the predicted cost of a sweep for this user, until the sweep begins. Replaces an earlier prediction.
-    Ignores failures.
+    """Stores the predicted cost of a sweep in this user's folder, until the sweep begins. Failures are ignored.
+
+    Replaces an earlier prediction for the same sweep.
 
     Args:
         spec: The sweep, as a sweep directory would store it.
@@ -202,8 +205,8 @@ def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
 
 
 def take_promise(directory: SweepDirectory) -> None:
-    """Copies the stored cost prediction for a new sweep, if this user has one, to the sweep's directory. Ignores
-    failures."""
+    """Copies the predicted cost of a new sweep, if this user has one stored, to the sweep's directory. Failures are
+    ignored."""
     with suppress(OSError, RuntimeError, StoreError, UserError):
         promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
         if promise is not None:
@@ -211,14 +214,14 @@ def take_promise(directory: SweepDirectory) -> None:
 
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
-    """Returns the predicted cost of a sweep. Returns `None` if no prediction can be read, or if trials were added to
-    the sweep after it."""
+    """Returns the predicted cost of a sweep; `None` if there is none, or if trials were added to the sweep after the
+    prediction."""
     return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:
-    """Returns the folder of a sweep's predicted cost. It is the same for every seed, because the cost does not depend
-    on the seed."""
+    """Returns the folder that holds the predicted cost of a sweep. It is the same for every seed of the sweep, because
+    the cost does not depend on the seed."""
     key = [spec.but(seed=0).sha256(), environment, platform.node()]
     return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
@@ -234,7 +237,7 @@ first."""
 
 
 class Replays(Record):
-    """The results of training some recorded trainings of a sweep once more (replays).
+    """The results of the self-check: how recorded trainings that were trained again ("replays") differ from their rows.
 
     Attributes:
         deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
@@ -259,11 +262,13 @@ class Replays(Record):
 
     @property
     def fault(self) -> str | None:
-        """A sentence about the replays that differ from the original trainings; `None` if none differs."""
+        """A sentence on the repeated trainings that ended otherwise than recorded; `None` if there are none."""
         return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
-        """Returns the counts and the largest deviation as plain JSON values."""
+        """Returns the numbers of repeated and of differing trainings, and the largest difference, as plain JSON
+        values.
+        """
         n = len(self.deviations)
         return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
 
@@ -293,8 +298,8 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the replays (repeated trainings) that an earlier run has recorded, those of all shards together; `None`
-    if there are none.
+    """Returns the results of an earlier self-check (trainings that were repeated), of all shards together; `None` if
+    there are none.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.
@@ -311,8 +316,7 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the replays of an earlier run like `read_replays`. For a damaged record returns `None`, so that its
-    trainings are replayed again."""
+    """Like `read_replays`, but returns `None` for a damaged record: the self-check is then made again."""
     try:
         return read_replays(directory)
     except DamagedRecordError:

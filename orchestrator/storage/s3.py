@@ -1,4 +1,4 @@
-"""The place of a sweep under a prefix of an S3-compatible object store. Uploads are atomic."""
+"""A sweep under a prefix of an S3-compatible object store. Each upload is atomic."""
 
 import errno
 import io
@@ -41,7 +41,7 @@ _FOLDER_MARK = ".folder"
 
 @dataclass(frozen=True, slots=True)
 class ObjectPrefix:
-    """A prefix of a bucket in an object store, as the place of a sweep.
+    """A prefix of a bucket in an object store, as the place where a sweep is stored.
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
     since 2024). An upload is one PUT or a multipart upload; in both, the object appears when the upload is complete. An
@@ -72,7 +72,7 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Like `Place.inside`. Both places share their clients, because a new client takes 8 ms and opens its own
+        """Like `Place.inside`. The two places share their clients, because a new client takes 8 ms and opens its own
         connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
@@ -103,7 +103,7 @@ class ObjectPrefix:
         return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
-        """Reads an object's text and, as its version, the ETag that the store gives it."""
+        """Reads an object's text, and its ETag as the version."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 answer = self._store.get(self._key(name))
@@ -122,8 +122,11 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Like `LeaseStore.swap_text`. After a lost answer the client repeats the write. The store may refuse the
-        repetition because the first write has succeeded."""
+        """Like `LeaseStore.swap_text`.
+
+        If the store's answer is lost, the client repeats the write. The store may refuse the repetition, because the
+        first write has changed the version.
+        """
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:
@@ -132,7 +135,9 @@ class ObjectPrefix:
                 return None
 
     def now(self) -> datetime:
-        """Returns the time by the store's clock: that of a temporary object, which is written for this purpose."""
+        """Returns the time by the store's clock: the time at which it stores a temporary object that is written to
+        learn it.
+        """
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
             self._uploads.put(self._key(name), b"")
@@ -192,7 +197,8 @@ class ObjectPrefix:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """A context for reading an object. Works like `answering`, but a FileNotFoundError names the object."""
+        """A context for reading an object. Works like `answering`, except that a missing object raises a
+        FileNotFoundError that names it."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -200,7 +206,7 @@ class ObjectPrefix:
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Writes all files on this machine first, then uploads them under their final names."""
+        """Like `Place.publish`. All files are complete on this machine before the first one is uploaded."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)
@@ -229,13 +235,13 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Returns the key of an object without the prefix of the whole sweep, which the store's clients add."""
+        """Returns the key of an object, relative to the prefix of the whole sweep."""
         return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing. Works like `answering`, but the store's answer "not found" means that the bucket is
-        missing, because a write needs no existing object."""
+        """A context for writing objects. Works like `answering`, except that the store's answer "not found" counts as a
+        missing bucket, because a write needs no existing object."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -249,8 +255,9 @@ class ObjectPrefix:
 
 
 class _Ranges(io.RawIOBase):
-    """Makes an object of the store a file for pyarrow, which does not accept an `obstore.ReadableFile`. Each read is
-    one request.
+    """An object of the store as a file that pyarrow can read. Each read is one request.
+
+    pyarrow does not accept an `obstore.ReadableFile`.
 
     Args:
         read: Returns a part of the object, from its start and length in bytes.

@@ -1,5 +1,5 @@
-"""The client of an S3-compatible store, which takes its configuration from environment and files. Converts refusals of
-the store to errors."""
+"""The client of an S3-compatible object store, configured from the environment and AWS's files. Converts the store's
+refusals to errors."""
 
 import configparser
 import os
@@ -85,7 +85,7 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
 
 def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
-    """Returns the error for a request that a store has refused or not answered.
+    """Returns the error to raise for a request that the object store has refused or not answered.
 
     Args:
         uri: The sweep's URI.
@@ -102,8 +102,8 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
 
 
 def _answers(error_text: str) -> Iterator[str]:
-    """Yields possible descriptions of a failed request, the best first: the store's own words, the HTTP status, the
-    reason why there was no answer."""
+    """Yields descriptions of a failed request, the best first: the store's own words, the HTTP status, why there was no
+    answer."""
     if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):
@@ -116,7 +116,7 @@ def _answers(error_text: str) -> Iterator[str]:
 
 
 def _profile() -> dict[str, str]:
-    """Returns the settings of the chosen profile in AWS's configuration files. Uses only its region and keys."""
+    """Returns the settings (region and keys) of the user's profile in AWS's configuration files."""
     name = os.environ.get("AWS_PROFILE") or "default"
     home = Path.home() / ".aws"
     files = (

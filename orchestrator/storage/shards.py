@@ -1,6 +1,7 @@
-"""Sweeps of several drivers: each owns a shard of the trials, in a sweep directory `DIR/shard-0`, `DIR/shard-1`, ...
+"""Sweeps that several drivers train: each driver owns a part of the trials (a shard), in a sweep directory
+`DIR/shard-0`, `DIR/shard-1`, ...
 
-`DIR/sweep.json` is the record of the whole sweep; its field `shards` is their number. Everything else is in the
+`DIR/sweep.json` is the record of the whole sweep; its field `shards` is the number of shards. Everything else is in the
 directories of the shards, so no two drivers write the same file. This module imports neither Optuna nor PyTorch, so
 that queries start fast.
 """
@@ -27,7 +28,7 @@ _FOLDER = re.compile(r"shard-(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard of a sweep, which one of several drivers trains: every trial whose number mod `count` is `index`.
+    """The part of a sweep's trials that one of several drivers trains: every trial whose number mod `count` is `index`.
 
     The shard's own Optuna study numbers its trials 0, 1, 2, ... Seeds, rows and messages use the sweep's numbers.
 
@@ -54,7 +55,7 @@ class Shard:
 
     @property
     def folder(self) -> str:
-        """The name of the shard's folder in the sweep's directory."""
+        """The name of the folder, in the sweep's directory, that holds this shard."""
         return f"shard-{self.index}"
 
     def trial(self, number: int) -> int:
@@ -70,7 +71,7 @@ class Shard:
         return range(self.index, self.trial(n_trials), self.count)
 
     def n_of(self, n_trials: int) -> int:
-        """Returns how many of the whole sweep's first `n_trials` trials belong to the shard."""
+        """Returns how many of the first `n_trials` trials of the whole sweep belong to the shard."""
         return len(range(self.index, n_trials, self.count))
 
 
@@ -79,13 +80,13 @@ WHOLE = Shard(0, 1)
 
 
 def place_of_whole(shard: Place) -> Place:
-    """Returns the directory of the whole sweep, given the directory of a shard."""
+    """Returns the directory of the whole sweep, given the directory of one of its shards."""
     return place_of(str(shard).rpartition("/")[0] or ".")
 
 
 def shards_of(place: Place) -> list[Place]:
-    """Returns the directories of those shards of a sweep whose drivers have begun, in order; none for a sweep without
-    shards.
+    """Returns the directories of a sweep's shards (parts with a driver each) whose drivers have begun, in order; none
+    for a sweep without shards.
 
     A sweep has shards if the field `shards` of its record is positive.
 
@@ -102,13 +103,15 @@ def shards_of(place: Place) -> list[Place]:
 
 
 def parts_of(place: Place) -> list[Place]:
-    """Returns the directories that hold a sweep's rows: those of its shards, or the sweep's own directory."""
+    """Returns the directories that hold a sweep's results: those of its shards or, without shards, the sweep's own."""
     return shards_of(place) or [place]
 
 
 def allow_many_files() -> None:
-    """Raises this process's limit on open files to the system's maximum: a shard opens up to 39 files, and shells
-    usually allow 1024 in all."""
+    """Raises this process's limit on open files to the system's maximum.
+
+    Each shard of a sweep opens up to 39 files, and shells usually allow 1024 in all.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -126,8 +129,8 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
 
 
 def at_once(call: Callable[[T], R], items: Iterable[T], n_at_once: int) -> list[R]:
-    """Calls a function that waits for a disk or network on each item, up to `n_at_once` concurrently. Returns the
-    results in order."""
+    """Calls a function on each item, up to `n_at_once` items concurrently, and returns the results in order. For
+    functions that wait for a disk or network."""
     if n_at_once == 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(n_at_once) as threads:

@@ -1,5 +1,5 @@
-"""The other sweeps that a sweep's record names: sweeps that were merged into its directory, or whose trials were given
-to its sampler at the start.
+"""The other sweeps that a sweep's record names: those that were merged into its directory, and those whose trials its
+sampler learned from at the start.
 
 A merged directory is for analysis: nothing is trained in it. The trials that a sampler was given are stored in
 `warm_start.json`. So a resumed sweep uses the same trials, even if the earlier sweeps were moved or removed.
@@ -24,11 +24,11 @@ _MOST_SWEEPS = 2**31 // TRIALS_APART
 
 
 class CutShortError(UserError):
-    """Raised for a directory into which a merge of sweeps has not been completed."""
+    """Raised for a directory in which a merge of several sweeps was interrupted."""
 
 
 class Source(Record):
-    """One of the sweeps that were merged into a directory.
+    """One of the sweeps that were merged into a directory, and the numbers that its trials have there.
 
     Attributes:
         sweep: The sweep's identity, also in the column `sweep` of its rows.
@@ -51,7 +51,7 @@ def source_file(sweep: str) -> str:
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
-    """Raises UserError if trials of several sweeps, which are read as one, would get the same number.
+    """Raises UserError if trials of different sweeps would get the same number when the sweeps are read as one.
 
     Args:
         places: The sweeps.
@@ -75,7 +75,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises CutShortError, which says that the merge of these sweeps into the directory has not been completed."""
+    """Raises CutShortError: the merge of these sweeps into the directory was interrupted."""
     arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
@@ -86,7 +86,8 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Raises UserError for a directory into which sweeps were merged, in commands that train, replay or log a sweep.
+    """Raises UserError if sweeps were merged into the directory. For commands that train, replay or log a sweep, which
+    such a directory does not allow.
 
     Args:
         place: The directory.
@@ -139,14 +140,13 @@ class EarlierSweep(Record):
 
 
 class WarmStart(Record):
-    """The content of `warm_start.json`: the earlier sweeps, in the order in which their trials were given to the
-    sampler."""
+    """The content of `warm_start.json`: the earlier sweeps whose trials the sampler learned from at the start."""
 
     sweeps: tuple[EarlierSweep, ...]
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of all earlier sweeps, in the order in which they were given to the sampler."""
+        """The trials of all earlier sweeps, in the order in which the sampler got them."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property

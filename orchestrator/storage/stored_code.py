@@ -1,5 +1,5 @@
-"""The files that a sweep's trainings need: the user's code and trained weights, which the sweep stores, and files that
-are not stored, such as corpora.
+"""The files that a sweep's trainings need: the user's code and trained weights, which are stored in the sweep, and
+other files such as corpora, which are not.
 
 The sha256 of each file is checked. The user's code runs only if the user trusts it.
 """
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """Returns a sweep's workload, from stored code or an installed package. Also offers the weights that trainings
-    start from, which the sweep has stored, to the workload.
+    """Returns a sweep's workload, from stored code or an installed package.
+
+    Also gives it the stored weights that the sweep's trainings start from.
 
     Raises:
         UserError: If the workload is not installed any more, its code is not trusted, or a stored file differs from the
@@ -74,7 +75,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def check_trusted(code: UserCode | None, where: object) -> None:
-    """Raises UserError, with the names of the files, if the user has not declared to trust the code in them."""
+    """Raises UserError, naming the files, if the user has not declared to trust this code."""
     if code is not None and not is_trusted(code.sha256):
         files = ", ".join(code.texts)
         raise UserError(
@@ -86,7 +87,7 @@ def check_trusted(code: UserCode | None, where: object) -> None:
 
 
 def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
-    """Records that the user trusts the code from now on. Lists each of its files by calling `say`."""
+    """Records that the user trusts this code from now on. Names each of its files by calling `say`."""
     if code is None:
         say("nothing to trust: the workload is in an installed package")
         return
@@ -96,8 +97,10 @@ def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """Returns the spec without the folder of the workload's file, because the folder need not exist any more after the
-    run."""
+    """Returns the spec with the workload's file named without its folder.
+
+    The folder need not exist any more after the run.
+    """
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
 
 
@@ -124,7 +127,7 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
 
 
 def offer_bases(directory: SweepDirectory) -> None:
-    """Gives trained weights that a sweep's trainings start from (its bases) to the workload in this process.
+    """Makes the stored weights that a sweep's trainings start from (its bases) known to the workload in this process.
 
     Raises:
         UserError: If a base is missing, or differs from the one that the sweep recorded.
@@ -160,7 +163,7 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns those values that a workload records which are absolute paths of existing files."""
+    """Returns, of the values that a workload records, those that are absolute paths of existing files."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 

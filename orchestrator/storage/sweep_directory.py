@@ -46,7 +46,7 @@ COURSE = RecordFile("course.json", Course, "write it anew with: attnsweep resume
 
 
 class SweepDirectory(SweepRecord):
-    """A sweep directory: the sweep's record together with its place.
+    """A sweep directory: the record of one sweep (`sweep.json`) together with the place where the sweep is stored.
 
     Attributes:
         place: The directory, or the prefix in an object store.
@@ -66,7 +66,7 @@ class SweepDirectory(SweepRecord):
     def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
         """Raises an error if no new sweep can be created in a directory. Writes nothing.
 
-        The directory of a shard may contain files but no `sweep.json`: a driver that was killed has left them.
+        The directory of a shard may hold files without a `sweep.json`, which a killed driver has left.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written.
@@ -193,7 +193,7 @@ class SweepDirectory(SweepRecord):
 
     @classmethod
     def open_begun(cls, where: PlaceName) -> "SweepDirectory":
-        """Opens a sweep directory like `open`, but accepts one into which a merge of sweeps was not completed."""
+        """Opens a sweep directory like `open`, but also one in which a merge of sweeps was interrupted."""
         place = place_of(where)
         try:
             stored = _RECORD.read(place)
@@ -227,14 +227,14 @@ class SweepDirectory(SweepRecord):
         return tuple(part.place for part in self.parts) if self.shards else (self.place,)
 
     def whole(self) -> "SweepDirectory":
-        """Returns the divided sweep that this shard belongs to. Returns the directory itself if it is no shard, or if
-        the shard was copied without the rest of the sweep."""
+        """Returns the directory of the divided sweep that this shard belongs to. Returns this directory itself if it is
+        no shard, or was copied without the rest of the sweep."""
         above = place_of_whole(self.place)
         return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
 
     def with_files(self) -> "SweepDirectory":
-        """Returns the directory that stores the files which the record names, such as code: this one or, for a divided
-        sweep, that of its first shard that has begun.
+        """Returns the directory that stores the files named in the record, such as code: this one or, for a sweep that
+        is divided into shards, that of its first shard that has begun.
 
         Raises:
             UserError: If no shard has begun.
@@ -251,7 +251,7 @@ class SweepDirectory(SweepRecord):
 
     @property
     def shortfall(self) -> str:
-        """Names the shards that have not begun or are not finished. Returns an empty text if there are none.
+        """Names the shards (parts with a driver each) that have not begun or are not finished; empty if there are none.
 
         Raises:
             UserError: If a `course.json` is damaged.
@@ -264,8 +264,10 @@ class SweepDirectory(SweepRecord):
         return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the stored record by a changed one. The caller must already have held the lock when it read the
-        record. Also repairs a damaged `course.json`."""
+        """Replaces the sweep's stored record by a changed one. Also repairs a damaged `course.json`.
+
+        The caller must have held the sweep's lock since before it read the record.
+        """
         try:
             course = self._course()
         except DamagedRecordError:
@@ -280,7 +282,7 @@ class SweepDirectory(SweepRecord):
             _RECORD.write(self.place, changed)
 
     def record(self) -> str:
-        """Returns the text of the file `sweep.json` of this sweep."""
+        """Returns this sweep's `sweep.json` as text."""
         return self.place.read_text(SWEEP_FILE)
 
     @property
@@ -312,12 +314,16 @@ class SweepDirectory(SweepRecord):
 
 
 def code_file(sha256: str) -> str:
-    """Returns the file name, within a sweep directory, of a user's code file with this sha256."""
+    """Returns the name of the file, within a sweep directory, that stores a file of the user's code with this
+    sha256.
+    """
     return f"code/{sha256}.py"
 
 
 def base_file(name: str) -> str:
-    """Returns the file name, within a sweep directory, of trained weights that trainings start from (a base)."""
+    """Returns the name of the file, within a sweep directory, that stores trained weights from which trainings start (a
+    base).
+    """
     return f"bases/{name}.json"
 
 
@@ -326,7 +332,8 @@ def _taken(place: Place, subject: str = "--dir") -> UserError:
 
 
 def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[tuple[Place, int]]:
-    """Yields the directories of the sweeps in a folder and below it, each with the size of all its files in bytes.
+    """Yields the directory of each sweep in a folder or below it, with the total size of its files in bytes.
+
     Reads no file.
 
     Args:

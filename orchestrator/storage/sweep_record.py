@@ -1,5 +1,5 @@
-"""The record of a sweep, `sweep.json`: the complete spec, where and how the sweep was run, and values that follow from
-both."""
+"""The record of a sweep, `sweep.json`: its complete spec, where and how it was run, and its environments and
+additions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 @dataclass(frozen=True)
 class Extension:
-    """An extension of a sweep: how many trials, and how many replicates per trial, to add."""
+    """An extension of a sweep: the numbers of trials, and of replicates (trainings) per trial, that are added."""
 
     trials: int = 0
     replicates: int = 0
@@ -38,7 +38,8 @@ class Extension:
         return bool(self.trials or self.replicates)
 
     def of(self, spec: Sweep) -> Sweep:
-        """Returns the spec with the trials and replicates of this extension added. Negative numbers remove them again.
+        """Returns the spec of a sweep with this extension's trials and replicates added. Negative numbers remove them
+        again.
 
         Raises:
             UserError: If a `Sequential` rule decides how many replicates a trial gets, or if a pruner ends trials
@@ -58,7 +59,7 @@ class Extension:
 
 
 class SweepRecord(Record):
-    """The content of `sweep.json`. Fields that earlier versions lacked are not written while they are empty.
+    """The content of `sweep.json`: what a sweep trains, where and how it was run, and what was added later.
 
     Attributes:
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
@@ -137,8 +138,8 @@ class SweepRecord(Record):
 
     @property
     def own_spec(self) -> Sweep:
-        """The spec with this directory's own number of trials, which is smaller than the sweep's if the directory is a
-        shard."""
+        """The sweep's spec with the number of trials that this directory holds, which is smaller if it is a shard (one
+        driver's part)."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
 
     @property
@@ -152,12 +153,14 @@ class SweepRecord(Record):
 
     @property
     def environment(self) -> str | None:
-        """The id of the sweep's latest environment; `None` if none is recorded."""
+        """The id of the sweep's latest environment (versions and code); `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
 
     @property
     def engine(self) -> Engine:
-        """The name of the engine that takes the steps of the sweep's trainings. It never changes during a sweep."""
+        """The name of the engine (implementation of the optimization steps) that the sweep uses. It never changes
+        during a sweep.
+        """
         return self.engine_of(self.environment)
 
     @property
@@ -182,29 +185,37 @@ class SweepRecord(Record):
         return known.machine if known else None
 
     def changes(self, environment: Environment) -> list[str]:
-        """Returns in words how the given environment differs from the sweep's latest one."""
+        """Returns in words how the versions and code of an environment differ from those of the sweep's latest
+        environment.
+        """
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment as the latest. Writes nothing: call `record_as` to store
-        the copy."""
+        """Returns a copy of the record with this environment (versions and code) as the latest.
+
+        Writes nothing: call `record_as` to store the copy.
+        """
         others = {name: other for name, other in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
 
     def beside(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment added as the first one. Writes nothing: call `record_as`
-        to store the copy."""
+        """Returns a copy of the record with this environment (versions and code) added, without becoming the latest.
+
+        Writes nothing: call `record_as` to store the copy.
+        """
         return self.but(environments={environment.id: environment, **self.environments})
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the latest environment and of all others that differ from it at most in the type of machine."""
+        """The ids of those environments that have the same versions and code as the latest one, including itself; their
+        types of machine may differ.
+        """
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The number of replicates per trial at the sweep's start and after each addition; empty if a `Sequential` rule
-        decides.
+        """The number of replicates (trainings) per trial at the sweep's start and after each addition; empty if a
+        `Sequential` rule decides it.
 
         If the sampler has already been told a trial's value, added replicates do not change this value.
         """
@@ -215,12 +226,12 @@ class SweepRecord(Record):
 
     @property
     def n_retried(self) -> int:
-        """The number of times that failed trainings were trained again."""
+        """How many times failed trainings of the sweep were trained again, by `resume --retry-failed`."""
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns, for each time that failed trainings were trained again, the replicates of the given trial that were
-        trained again at this time or later.
+        """Returns a list with an item for each `resume --retry-failed`: the replicates of the given trial that were
+        trained again at that time or later.
 
         If the sampler was told a trial's value before, it keeps this value, which was computed without these
         replicates.

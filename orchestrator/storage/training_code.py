@@ -1,4 +1,5 @@
-"""The code that a workload's trainings run: the modules of the workload and the trainer, and all their imports.
+"""Finds the code that a workload's trainings run, and computes digests of it: the modules of the workload and the
+trainer, and all that they import.
 
 Imports of our package, of the workload's own package and of the user's modules are followed. Imports are found in the
 source texts, so the result does not depend on which modules this process has imported.
@@ -25,8 +26,8 @@ that lies between a workload and the ledger."""
 
 
 def digests_of(workload: "Workload[Any]") -> dict[str, str]:
-    """Returns a digest of the code of each module that takes part in training a workload, by the module's name. A
-    workload in a file has the file's name.
+    """Returns a digest of each module whose code takes part in training a workload, by the module's name (for a
+    workload in a file, the file's name).
 
     Comments, docstrings and layout do not change a digest.
     """
@@ -35,7 +36,9 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
 
 
 def installed_modules(workload: "Workload[Any]") -> list[str]:
-    """Returns the modules named in `digests_of` that other machines import from their own installation of a package."""
+    """Returns those modules, named as in `digests_of`, that other machines import from their own installation of a
+    package.
+    """
     scope = _Scope.of(workload)
     return [name for name in _followed(scope) if scope.is_installed(name)]
 
@@ -51,8 +54,10 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of the given modules, by the sha256 of each module's text. Other processes that have the same
-    texts can use them."""
+    """Returns the digests of the given modules' code, by the sha256 of each module's text.
+
+    Other processes that have the same texts can use the digests without parsing the texts.
+    """
     return {_sha256(text): _read(text)[0] for text in _texts_here(modules).values()}
 
 
@@ -87,7 +92,8 @@ def _followed(scope: "_Scope") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Scope:
-    """Decides which modules belong to attnsweep or the user, and finds their source texts.
+    """Decides which modules' code is followed (attnsweep's, the workload's package's and the user's), and finds their
+    source texts.
 
     Attributes:
         own: The module of the workload.
@@ -152,8 +158,10 @@ def _file_of(name: str) -> Path | None:
 
 @functools.cache
 def _read(source: bytes) -> tuple[str, tuple[tuple[int, str], ...]]:
-    """Returns a digest of the source code, and the names that the code imports. With each name comes the number of
-    leading dots of a relative import."""
+    """Returns a digest of a module's code, and the names that the code imports.
+
+    With each name comes the number of leading dots of a relative import.
+    """
     try:
         tree = ast.parse(source)
         code = _plain(tree).encode(errors="surrogatepass")

@@ -1,4 +1,5 @@
-"""The folder in which attnsweep stores data of a user between sweeps: trusted code, pack sizes, forecast costs.
+"""The folder in the user's home in which attnsweep keeps data between sweeps: which code is trusted, pack sizes, and
+predicted costs.
 
 The digests of the code that the user trusts are stored there and not in the sweep directory, because the owner of a
 directory may be someone else than the author of its code: a copy belongs to the person who copied it, and objects in a
@@ -14,7 +15,8 @@ from pathlib import Path
 
 
 def name_unknown_user() -> None:
-    """Gives a name and a home to a user who is unknown to the machine, such as a bare user id in a container.
+    """Sets a name and a home in the environment of this process if the machine does not know the user, as with a bare
+    user id in a container.
 
     MLflow and PyTorch's compiler raise errors without them. The name is the user id. The home is, as usual in Debian, a
     folder that does not exist and that nobody can make, so nothing is stored there.

@@ -51,9 +51,7 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
 
 
 def previous(weights: torch.Tensor) -> torch.Tensor:
-    """Returns how much attention each head gives to the previous token: its mean attention weight there, (layer,
-    head).
-    """
+    """Returns each head's mean attention weight on the previous token, (layer, head)."""
     return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean((1, 3))
 
 

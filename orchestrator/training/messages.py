@@ -72,7 +72,8 @@ class PackOrder:
     def without_state(self) -> "PackOrder":
         """Returns the order without the pack's checkpoint, for use after a trainer has received it.
 
-        The checkpoint may take gigabytes."""
+        The checkpoint may take gigabytes.
+        """
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
@@ -251,7 +252,8 @@ class Pool(Protocol):
         """Returns the trainers' reports that arrive within about `timeout` seconds.
 
         A pack that was reported as `Progress` trains on without an answer; a pack that was reported as `Probed` waits
-        for `answer`."""
+        for `answer`.
+        """
 
     def hand_back(self, seconds: float) -> Reports:
         """Asks all trainers to stop and to hand back the states of their packs. Returns the reports that arrive within

@@ -86,7 +86,8 @@ def learn_vocabulary(
     """Returns a vocabulary: the special tokens, then all words that occur at least `min_frequency` times, the most
     frequent first.
 
-    Equally frequent words are in the order of their bytes."""
+    Equally frequent words are in the order of their bytes.
+    """
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
