@@ -56,8 +56,8 @@ class BatchedTPESampler(TPESampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws the values of the parameters in `search_space`. Uses the model that was fitted for the batch, if there
-        is one, without reading past trials."""
+        """Draws the values of the parameters in `search_space`. Reads past trials only if no model has been fitted for
+        the current batch."""
         is_fitted = tuple(search_space) in self._models
         return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 
@@ -84,8 +84,8 @@ class BatchedTPESampler(TPESampler):
 
 
 def _n_better(n_finished: int, n_objectives: int) -> int:
-    """Returns how many of the finished trials TPE counts as the better ones, near which it draws, by Optuna's default
-    rule."""
+    """Returns how many of the finished trials TPE counts as good, by Optuna's default rule. TPE draws near the good
+    ones."""
     tenth = math.ceil(0.1 * n_finished)
     return min(tenth, 25) if n_objectives == 1 else tenth
 

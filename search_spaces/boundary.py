@@ -35,8 +35,8 @@ _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many trainings of each finished trial are stuck, out of how many, and where the trial lies in the search
-    space.
+    """Of each finished trial: the number of stuck trainings, the number of judged trainings, and the trial's point in
+    the search space.
 
     Attributes:
         points_ND: The trials' points in the unit cube, to which the search space is scaled.
@@ -142,8 +142,7 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Draws trials near the boundary of being stuck, where about half of a trial's trainings end stuck. There a
-    training tells most about where the boundary is.
+    """Draws trials near the boundary of being stuck, where about half of a trial's trainings end stuck.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
     their logarithm, categorical ones as one-hot vectors. Among quasi-random candidates the sampler chooses the one with

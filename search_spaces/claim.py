@@ -1,5 +1,5 @@
-"""Claims about trainings that can be tested. A claim has a sentence, statements on rates and medians of groups of
-trainings, and a budget of trainings."""
+"""Claims about trainings that can be tested. A claim consists of a sentence, statements on rates and medians, and a
+budget of trainings."""
 
 import json
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ class Claim(SpecModel):
         return sorted(next(iter(self.groups.values())))
 
     def sweep(self) -> Sweep:
-        """Returns the sweep that trains the first batch, with a trial for each group."""
+        """Returns the sweep that trains the first batch of trainings of each group. Each group is one trial."""
         return Sweep(
             name=self.name,
             description=self.claim,

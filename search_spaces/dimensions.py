@@ -67,12 +67,12 @@ class Categorical(Positional):
         return CategoricalDistribution(self.choices)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` combines with those of others: all of them."""
+        """Returns the values of this parameter that the sampler `grid` uses: all choices."""
         return list(self.choices)
 
 
 class _Range(Positional):
-    """Base class of ranges of numbers. Its subclasses declare the fields `low` and `high`."""
+    """Base class of dimensions that are ranges of numbers. Its subclasses declare the fields `low` and `high`."""
 
     positional = ("low", "high")
 
@@ -117,7 +117,7 @@ class Float(_Range):
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` combines with those of others."""
+        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range."""
         return list(self._spread(self.low, self.high))
 
 
@@ -137,7 +137,8 @@ class Int(_Range):
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` combines with those of others."""
+        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range and
+        rounded."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 

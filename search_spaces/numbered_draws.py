@@ -88,7 +88,7 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
 
 
 class _Space:
-    """Parameters that are drawn together, in a fixed order, like Optuna's random sampler draws them."""
+    """Parameters that are drawn together, in a fixed order and in the same way as by Optuna's random sampler."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
@@ -177,7 +177,7 @@ class _Sequence(SweepQMCSampler):
 
 
 class _GridDraws(RandomDraws):
-    """Draws every point of the grid once, in an order that depends on the sweep's seed."""
+    """Draws each point of a sweep's grid once, in an order that depends on the sweep's seed."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)

@@ -48,8 +48,7 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Returns whether the stuck rate is known precisely enough after `n` trainings. Failed trainings are not among
-        the `n`."""
+        """Returns whether the stuck rate is known precisely enough after `n` trainings, of which none failed."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
@@ -110,5 +109,5 @@ def is_complete(rule: int | Sequential, ended: Ended) -> bool:
 
 
 def most_wanted(rule: int | Sequential) -> int:
-    """Returns the largest number of trainings that a trial may get by this rule."""
+    """Returns the largest number of trainings that a trial may get by a replication rule."""
     return rule if isinstance(rule, int) else rule.at_most

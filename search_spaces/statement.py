@@ -21,7 +21,7 @@ role, or the value of a metric at the end."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A rate or a median over the trainings of a group.
+    """One quantity that a claim states something about: a rate or a median over the trainings of a group.
 
     Attributes:
         kind: `rate`, the share of the trainings in which something is true; or `median`, the median step at which it
@@ -60,7 +60,9 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An inequality between two rates or two medians, or with a number: `lower_factor * lower < upper_factor * upper`.
+    """An inequality that a claim states: between two rates, between two medians, or between one of these and a number.
+
+    It reads `lower_factor * lower < upper_factor * upper`.
 
     Attributes:
         text: The statement as the user wrote it.

@@ -51,7 +51,7 @@ class SweepQMCSampler(QMCSampler):
 
 
 def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
-    """Returns the Optuna sampler that a sweep names, seeded for drawing one trial.
+    """Returns the Optuna sampler that a sweep names, with the seed of one trial.
 
     Args:
         earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.

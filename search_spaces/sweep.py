@@ -224,11 +224,11 @@ class Sweep(SpecModel):
         return values
 
     def conditional(self) -> dict[str, Conditional]:
-        """Returns by name the parameters that depend on the value of another parameter."""
+        """Returns by name the dimensions of the parameters that depend on the value of another parameter."""
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """Returns a copy of the sweep in which the given parameters have fixed values."""
+        """Returns a copy of the sweep in which the given parameters are fixed at the given values."""
         return self.but(space={**self.space, **values})
 
     def but(self, **changes: object) -> Self:

@@ -28,7 +28,7 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """Returns the name `<training_id>-<digest>` of trained weights. The digest is that of their text."""
+    """Returns the name of trained weights, `<training_id>-<digest>`. The digest is that of the weights' text."""
     return f"{training_id}-{_digest(text)}"
 
 

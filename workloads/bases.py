@@ -19,7 +19,7 @@ from attnsweep.workloads.parameters import Value
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Base:
-    """The weights of a finished training, from which other trainings may start."""
+    """The weights of a finished training, from which other trainings may start, with its workload and parameters."""
 
     workload: str
     parameters: Mapping[str, Value]

@@ -63,7 +63,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """An intervention that freezes parameters: training does not change them.
+    """An intervention that freezes parameters: for some steps, training does not change them.
 
     Attributes:
         parameter: One or more whole parts, between dots, of the parameters' names: `attention.query` matches
@@ -84,7 +84,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """An intervention that replaces the attention weights of a head by a fixed pattern.
+    """An intervention that replaces the attention weights of one head by a fixed pattern, for some steps.
 
     Attributes:
         steps: The steps at which the clamp applies, in updates and in probes (measurements).

@@ -96,8 +96,10 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the function that computes one training's loss: `lenses.loss` if declared, which is written in basic
-    operations, else `workload.loss`."""
+    """Returns the function that computes one training's loss, for tracing.
+
+    It is `lenses.loss`, which is written in basic operations, if declared; else `workload.loss`.
+    """
     return lenses_of(workload).loss or workload.loss
 
 

@@ -58,7 +58,7 @@ class Format(Generic[C]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema: all columns with their types, without metadata."""
+        """The Arrow schema of a file: all columns with their types, without metadata."""
         words = [pa.field(name, pa.list_(pa.int32())) for name in self.columns]
         return pa.schema([*words, pa.field("part", pa.dictionary(pa.int8(), pa.string()))])
 
@@ -102,7 +102,8 @@ class Format(Generic[C]):
         return content
 
     def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """Builds the error for a file that cannot be used. The command that prepares such files is added to `fix`."""
+        """Builds the error for a file that cannot be used. Its advice is `fix`, followed by the command that prepares
+        such files."""
         return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
 
 

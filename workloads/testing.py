@@ -1,4 +1,4 @@
-"""Tests for workloads, yours included: they check everything that the engine relies on.
+"""Checks of a workload, for its author's tests: does it meet all that the engine relies on?
 
 Call `check_workload` from a test, with a few parameter settings for each set of static parameters:
 

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The meaning of one outcome, a way in which a training may end.
+    """The meaning of one outcome, which is a way in which a training may end, with its colour in figures.
 
     Attributes:
         colour: The outcome's colour in figures, as `#rrggbb`. Shipped outcomes have the colours of Okabe & Ito 2008

@@ -1,5 +1,5 @@
-"""The shipped sweeps of category pairs, the problem of Shin & Matzinger 2025: their models, and the smaller systems P
-and C.
+"""The shipped sweeps of category pairs, the problem of Shin & Matzinger 2025: for their models, and for two smaller
+ones called systems P and C.
 
 System P is attention on positions alone, system C attention on categories alone. A full model has both.
 """

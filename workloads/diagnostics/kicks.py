@@ -95,8 +95,8 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Adds noise to the weights of stuck trainings and trains on, with ever larger noise (`KICKS`) until the loss falls
-    well below where it was stuck."""
+    """Adds noise to the weights of each stuck training and trains on. Repeats this with ever larger noise (`KICKS`)
+    until the training is free."""
     with torch.no_grad():
         before = objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)

@@ -137,8 +137,10 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which families Sigma_3(w, p) are candidates for a best fit, indexed [w - 1, p]. Its matrices are the
-    identity with p blocks of w rows that attend to one column."""
+    """Returns which numbers p and heights w of blocks are candidates for the best fit, as a mask indexed [w - 1, p].
+
+    The matrices are the identity with p blocks of w rows that attend to one column (Sigma_3).
+    """
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T

@@ -25,7 +25,7 @@ class CountedLaws:
         self._pairs, self._seen_pairs = np.unique(before * n_words + tokens, return_counts=True)
 
     def unigram_nats(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of each given token under the unigram distribution."""
+        """Returns -log p, in nats, of each given token, where p is its frequency among all counted tokens."""
         nats: NDArray[np.float64] = -np.log(self._unigram[tokens])
         return nats
 

@@ -56,8 +56,8 @@ class Objective:
         return losses.detach(), gradients_of("loss", losses, leaves)
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes the losses that `evaluate` computes, for `n_steps` of an optimizer with learning rate 1. Returns
-        the final parameters, with trainings as first axis."""
+        """Minimizes the losses for `n_steps` of an optimizer with learning rate 1. Returns the parameters reached, with
+        trainings as first axis."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
@@ -91,8 +91,8 @@ within a few hundred."""
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Moves the weights v of stuck trainings out of the "valley at infinity", a descent of the loss along which the
-    weights grow without end.
+    """Moves the weights v out of the "valley at infinity", a descent of the loss along which the weights grow without
+    end.
 
     This is for the model whose attention sees positions only (system P). The reset replaces v P by alpha P, where P =
     11^t / N averages over the N categories.
@@ -118,7 +118,7 @@ def solves_after_reset(
     solved_level: float,
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns for each training whether it solves the task after its weights v are changed by `reset_valley`.
+    """Returns for each training whether it solves the task once `reset_valley` has changed its weights v.
 
     If so, only the valley at infinity (a descent along which the weights grow without end) had trapped it.
     """

@@ -52,8 +52,8 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns by label where each loss is at a reference level (the loss of a simple predictor). This is the nearest
-    level, if it is nearer than `AT_LEVEL`.
+    """Returns, as a mask per label, where each loss is at a reference level (the loss of a simple predictor): the
+    nearest level, if it is within `AT_LEVEL`.
 
     `AT_LEVEL` is a relative difference. The loss alone does not tell levels apart that are nearer to each other than
     twice this. The detail then names all of them.

@@ -1,4 +1,4 @@
-"""Compares attention matrices with shuffled ones: which are nearer to structured matrices?
+"""Tests whether attention matrices are nearer to structured matrices than their own shuffled versions are.
 
 The structured matrices are the identity (Sigma_1), bands (Sigma_2), and the identity with p blocks of w rows that
 attend to one column (Sigma_3).
@@ -217,7 +217,7 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Returns the same distances with the sentence as first axis. In its old place an axis of length 1 remains."""
+        """Returns the same distances, with the sentence as first axis and an axis of length 1 where it was."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 

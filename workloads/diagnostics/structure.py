@@ -226,8 +226,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much nearer each possible block is to an attention matrix than the identity's rows are in its place. The last
-    axis is the head."""
+    """How much each possible block lowers the distance between an attention matrix and the identity. The last axis is
+    the head."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -240,8 +240,11 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns, for each possible first row of a block of height w, how much the block saves over the identity, and
-        its best column: (n_starts, n_heads) each."""
+        """Returns how much each block of height w lowers the distance to the identity, and the block's best column:
+        (n_starts, n_heads) each.
+
+        A start is the block's first row.
+        """
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
@@ -253,8 +256,11 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns the largest total saving of 0, 1, ... disjoint blocks of height w over the identity, up to the number of
-    blocks that fits: (n_numbers, n_heads)."""
+    """Returns by how much 0, 1, ... disjoint blocks of height w can at most lower the distance to the identity:
+    (n_numbers, n_heads).
+
+    The largest number of blocks is the one that still fits.
+    """
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:
@@ -263,7 +269,7 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns the largest total saving that p disjoint blocks within the first i rows have over the identity.
+    """Returns by how much p disjoint blocks within the first i rows can at most lower the distance to the identity.
 
     It is indexed [i, p] with heads last, and -inf where the blocks do not fit.
     """
@@ -279,8 +285,8 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Returns the distances of attention matrices to the matrices that are nonzero only on a support and on up to
-    `n_free` free entries.
+    """Returns the distances of attention matrices to the matrices that are nonzero only where `support` is 1 and at up
+    to `n_free` further entries.
 
     The number 0, 1, ..., `n_free` of free entries (entries at any place) is the last axis.
     """
@@ -341,8 +347,8 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distances that remain after the 0, 1, ..., `n_free` largest gains are subtracted. Their number is the
-    last axis."""
+    """Returns the distances that remain after 0, 1, ..., `n_free` of the largest gains are subtracted. The last axis is
+    that number of gains."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)

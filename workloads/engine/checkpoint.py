@@ -24,11 +24,11 @@ _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """Raised if a checkpoint is damaged or was written for other trainings. The trainings then begin from the start."""
+    """Raised if a checkpoint is damaged or was written for other trainings. The caller then trains from step 0."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """Serializes a checkpoint into the content of its file."""
+    """Serializes a checkpoint (arrays by name) into the content of its file: an `.npz` archive followed by a digest."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in checkpoint.items():
@@ -39,7 +39,7 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def from_bytes(content: bytes) -> Checkpoint:
-    """Deserializes the content of a checkpoint's file.
+    """Reads a checkpoint (arrays by name) from the content of its file, after checking the digest.
 
     Raises:
         CheckpointError: If the content differs in any byte from what `to_bytes` returned.
@@ -57,8 +57,8 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes everything that determines the results of a pack (trainings in one batched program). A checkpoint is
-    resumed only if its stored hash equals that of the pack.
+    """Hashes what a checkpoint of a pack (trainings in one batched program) belongs to: workload, trainings, probe
+    steps and layout. Only a checkpoint with the pack's own hash is resumed.
 
     Args:
         row_width: The length of the array in which all parameters of one training are stored, padding included.

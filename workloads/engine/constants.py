@@ -28,8 +28,10 @@ OF_THE_ENGINE = frozenset(TrainingParameters.declared())
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Replaces the `TrainingParameters` that modules store by guarded copies. Reading a parameter whose value may
-    differ between trainings then raises an error."""
+    """Replaces the `TrainingParameters` that modules store by guarded copies.
+
+    Reading a parameter whose value may differ between trainings then raises an error.
+    """
     for name, owner in modules[0].named_modules():
         for attribute, stored in list(vars(owner).items()):
             if isinstance(stored, TrainingParameters):
@@ -119,7 +121,7 @@ def digest_of(module: nn.Module) -> str:
 
 
 def constants_of(module: nn.Module) -> dict[str, str]:
-    """Returns the constants of a module and its submodules, described as text, by name.
+    """Returns by name the constants of a module and its submodules, each described as text.
 
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
@@ -168,7 +170,8 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content; by its type alone if `_inside` returns its parts."""
+    """Describes a value by its type and a digest of its content. If the parts of the value are compared on their own,
+    describes it by its type only."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):

@@ -28,7 +28,7 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds the module of one training, with the dtypes that the user's `build` chooses.
+    """Builds the module of one training, in the floating-point types that the user's `build` chooses.
 
     The global random generators are seeded for the training, and their states are restored afterwards.
     """
@@ -103,7 +103,7 @@ _COMPILED = "OptimizedModule"
 
 
 def check_trainable(module: object) -> None:
-    """Refuses modules and workloads that the engine cannot train.
+    """Refuses modules that the engine cannot train, such as compiled ones or modules without parameters.
 
     Raises:
         SpecError: If the value is no module; or if the module is compiled, has no parameter to train, or has tensors of

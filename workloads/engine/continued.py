@@ -45,7 +45,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Copies the trainings. The copies' random streams draw other values, as this object says."""
+        """Copies the trainings. From the step `step` on, the random streams of the copies draw other values."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -85,7 +85,7 @@ class _Noting(Streams):
 
 
 def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> frozenset[str]:
-    """Returns the names of the random streams from which the held-out data are drawn at step 0.
+    """Returns the names of the random streams from which a workload draws its held-out data at step 0.
 
     If a batch draws from such a stream at step 0, the draw is the training's task, which continuations (copies of the
     training) keep.

@@ -33,7 +33,7 @@ P = TypeVar("P", bound=TrainingParameters)
 
 @dataclass(frozen=True)
 class Training(Generic[P]):
-    """One training of a workload: parameters and a seed."""
+    """One training of a workload, given by its parameters and its seed."""
 
     parameters: P
     seed: int
@@ -66,7 +66,7 @@ class Lanes(Generic[P]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type in which parameters and optimizer state are stored between steps."""
+        """The floating-point type in which parameters and optimizer state are stored between two steps."""
         return torch.float32 if self.is_rounded and self.shared.float32_state else self.loss_dtype
 
     @property
@@ -91,7 +91,7 @@ class Lanes(Generic[P]):
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
-        """Selects the trainings at the given positions (int64)."""
+        """Selects the trainings at the given positions (an int64 tensor)."""
         # `copy` does not call the constructor, which would check the static parameters again. This check took a tenth
         # of the time of a probe.
         selected = copy(self)
@@ -241,7 +241,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Names a tensor that a compiled loss processes in parts along the tensor's first axis, to save memory.
+    """Names a tensor, such as a buffer, that a compiled loss processes in parts along the tensor's first axis, to save
+    memory.
 
     Attributes:
         name: The name of a buffer, or of a tensor of the batch.
@@ -253,7 +254,8 @@ class Split:
 
 
 class Workload(ABC, Generic[P]):
-    """One training problem. The engine runs many of its trainings in one program, each as if alone.
+    """A training problem: model, data and losses. The engine runs many of its trainings in one program, each as if
+    alone.
 
     Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
     generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
@@ -291,7 +293,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """Builds the module of one training.
+        """Builds the module of one training, before its parameters are drawn.
 
         Everything in it besides parameters and buffers, such as a number in an attribute, must be the same for all
         trainings with equal static parameters. Values that differ between such trainings must be buffers.
@@ -310,8 +312,8 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step by name, with trainings as first axis; empty if the loss is exact, without
-        data."""
+        """Draws by name the data of one step, with trainings as first axis; empty if the loss is computed exactly,
+        without data."""
         del lanes, step
         return {}
 
@@ -326,8 +328,8 @@ class Workload(ABC, Generic[P]):
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws the held-out data that every measurement uses, by name, with trainings as first axis; empty if
-        `eval_loss` is exact."""
+        """Draws by name the held-out data that every measurement uses, with trainings as first axis; empty if
+        `eval_loss` is computed exactly."""
         del lanes
         return {}
 
@@ -353,7 +355,8 @@ class Workload(ABC, Generic[P]):
         """Computes the loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the held-out loss by which one training is judged, a scalar to compare with the reference levels.
+        """Computes the held-out loss of one training, a scalar. Its comparison with the reference levels decides how
+        the training is labelled.
 
         Args:
             batch: The evaluation batch, with the entries of `answers` added.
@@ -430,7 +433,8 @@ class Workload(ABC, Generic[P]):
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests the labels of stuck trainings. Returns a certificate for each, or `None` where the label has no test.
+        """Tests whether stuck trainings are labelled correctly. Returns a certificate for each, or `None` where the
+        label has no test.
 
         Args:
             lanes: The stuck trainings.

@@ -17,7 +17,7 @@ _SHARE = 0.9
 
 
 class DeviceMemory(Protocol):
-    """Counters of a device's memory: the peak use since `begin`, and the free memory."""
+    """Reads how much memory of a device is used at most since `begin`, and how much is free."""
 
     def begin(self) -> None:
         """Starts to measure the peak, relative to the memory in use now."""
@@ -63,7 +63,7 @@ def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
 
 @dataclass(frozen=True)
 class PackMemory:
-    """How much memory one pack (trainings of one program) took.
+    """How much memory one pack (trainings in one batched program) took on a device.
 
     Attributes:
         width: The number of lanes (trainings, copies included) that the pack computed.

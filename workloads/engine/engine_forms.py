@@ -39,7 +39,7 @@ _SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One of the calls of a dropout function in the loss of one training.
+    """One call of a dropout function in the loss: the shape of its mask and its rate.
 
     Attributes:
         shape: The shape of the call's mask.
@@ -51,7 +51,8 @@ class Site:
 
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
-    """Adds the dropout masks of the given calls to the batch of a step. In both, the first axis is the training."""
+    """Adds to the batch of a step the dropout masks of the given calls of dropout. The first axis of masks and batch is
+    the training."""
     drawn = {
         str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
         for number, site in enumerate(sites)
@@ -142,7 +143,7 @@ DROPOUT_RULES: dict[object, Rule] = {
 
 
 class EngineForms(TorchFunctionMode):
-    """A context in which the engine's own versions replace certain PyTorch functions, such as dropout.
+    """A context in which certain PyTorch functions, such as dropout, are replaced by the engine's own versions.
 
     Args:
         masks: The dropout masks by the number of the call; empty to drop nothing.

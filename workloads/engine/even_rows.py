@@ -24,14 +24,16 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU read rows whose memory offset is a multiple of four
-    numbers, so that they round alike for every training."""
+    """Returns a context in which sums, means and norms on a GPU round alike for every training.
+
+    For this, they read rows that start at a multiple of four numbers in memory.
+    """
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 
 class EvenRows(TorchDispatchMode):
-    """A context in which, before a sum on a GPU, rows are copied to memory offsets that are multiples of four numbers,
-    unless all rows lie so already."""
+    """A context that copies the rows of a sum on a GPU, so that each starts at a multiple of four numbers in memory. It
+    does nothing if all rows start there already."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -92,7 +94,7 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies the numbers of each sum into a row of its own. Zeros pad the row to a multiple of four numbers."""
+    """Copies the numbers of each sum into a row of its own, padded with zeros to a multiple of four numbers."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

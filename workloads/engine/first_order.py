@@ -120,8 +120,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Names the optimizer's operations, as a part of the key by which compiled programs are looked up: all
-        constants, then those with the usual value."""
+        """Names the optimizer's operations, for the key by which compiled programs are looked up."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
@@ -168,7 +167,7 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one optimizer step of several trainings: updates `parameters` and `state` in place.
+    """Takes one step of several trainings with a first-order update rule. It changes `parameters` and `state` in place.
 
     Args:
         parameters: The parameters by name at which the loss was evaluated, with trainings as first axis.
@@ -224,7 +223,8 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """Computes for each training the Euclidean norm over all given tensors together."""
+    """Computes for each training the Euclidean norm over all given tensors together, such as the norm of its
+    gradient."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
     # `reduce` adds the tensors one by one. A `sum` over the first axis of a stacked tensor would add in an order that
     # depends on the number of trainings, and so round differently.

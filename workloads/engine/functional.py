@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
-    """Turns a function of one training's module and batch into a function of its parameters, buffers and batch.
+    """Turns a function of a module and a batch, for one training, into a function of parameters, buffers and batch.
 
     Args:
         template: A module of the same structure, whose parameters and buffers are not read.
@@ -107,8 +107,10 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Makes a function of a module the forward pass of a new module, because `functional_call` can replace weights only
-    in a forward pass."""
+    """Makes a function of a module the forward pass of a new module.
+
+    `functional_call` can replace weights only during a forward pass.
+    """
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()

@@ -126,8 +126,8 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Sets the masks of frozen parameters, the fixed attention patterns and the factors of logits of all trainings
-        to their values at one step."""
+        """Updates three kinds of values to those at one step: masks of frozen parameters, fixed attention patterns, and
+        factors of logits."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
@@ -138,8 +138,8 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns by name the buffers that fix the attention of heads or scale their logits. Each training gets the
-        values of its own step in `steps`."""
+        """Returns by name the buffers that fix the attention of heads or scale their logits. Each training has its own
+        step in `steps`."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers

@@ -16,7 +16,7 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all measured steps with the workload's `judge`, and checks that the labels are declared.
+    """Labels all trainings at all measured steps with the workload's `judge`, and checks that it declares these labels.
 
     Raises:
         TypeError: If `judge` does not return `Verdicts`.
@@ -83,12 +83,12 @@ def first_held(
 
 
 def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Returns where an outcome counts as stuck, as a bool array in the shape of `outcome`."""
+    """Returns where outcomes count as stuck, as a bool array of the same shape."""
     return np.isin(outcome, [name for name, meaning in with_own(workload.outcomes).items() if meaning.is_stuck])
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns for each training the bound of its `eval_loss` below which it counts as diverged.
+    """Returns for each training the value that its `eval_loss` cannot go below. A lower loss counts as diverged.
 
     The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
     training's reference levels (losses of simple predictors) is negative.

@@ -40,7 +40,7 @@ def width_on(device: str, n_trainings: int) -> int | None:
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:
-    """Extends the first axis of `value`, which is the training, to length `size` by copies of the last training."""
+    """Extends the first axis of `value` to length `size` with copies of its last entry. The axis is the training."""
     return value[arange(size, device=value.device).clamp(max=len(value) - 1)]
 
 
@@ -62,8 +62,8 @@ class Problem:
 
     @property
     def shape(self) -> Hashable:
-        """A key of the trainings' program: equal for two problems if and only if their trainings can share compiled
-        programs, given batches of equal shapes."""
+        """A key by which compiled programs are looked up. Two problems have the same key if and only if their trainings
+        can share programs."""
         return self.parameters.static_key(), self.constants
 
 
@@ -108,7 +108,8 @@ def shapes_of(batch: Batch) -> Hashable:
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """Makes the optimizer that the trainings' parameters name, with state in the floating-point type that it needs."""
+    """Makes the optimizer that the trainings' parameters name. Its state has the floating-point type that the trainings
+    need."""
     shared = lanes.shared
     # PyTorch's optimizers update bfloat16 parameters in float32 and round the result, so this function uses float32
     # too.

@@ -144,7 +144,7 @@ class LaneStore(LaneState, Generic[P]):
         return self.all.select(lanes), selected(state, lanes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns all state that steps have changed, as arrays by name, for `restore`."""
+        """Returns by name, as arrays, all state that steps have changed; `restore` loads it again."""
         tensors = {"rows": self._all_rows(), **prefixed("optimizer", self.optimizer.state_dict())}
         return {
             "position": self.position,
@@ -169,7 +169,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Extends the positions of active trainings by copies of the last one, up to the fixed number of trainings that
-        the pack computes; unchanged if no number is fixed."""
+        """Repeats the last of the given trainings until there are as many as the pack always computes; does nothing if
+        the number is not fixed."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

@@ -49,8 +49,7 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """Returns by name, without copying, the current parameters, losses, gradients, directions and counts of all
-        trainings."""
+        """Returns by name, without copying, all that L-BFGS stores about the current iterate of each training."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
@@ -271,12 +270,13 @@ class Lbfgs(Optimizer):
 
 
 def flattened(state: State) -> Tensor:
-    """Concatenates all tensors of a training into one row; does so for all trainings."""
+    """Concatenates all tensors of each training into one row."""
     return torch.cat([value.flatten(1) for value in state.values()], dim=1)
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits rows, one per training, into tensors with the names and shapes of those in `like`."""
+    """Splits each training's row into tensors with the names and shapes of those in `like`; the inverse of
+    `flattened`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # The parts are made contiguous, because PyTorch may compute with a strided view by another kernel than with the

@@ -1,4 +1,4 @@
-"""Strong-Wolfe line searches of many trainings at once. Each search may be at another stage. Axes: L lane (training), n
+"""Strong-Wolfe line searches of many trainings at once. Each search proceeds on its own. Axes: L lane (training), n
 parameter.
 
 Every evaluation gives every search one function value: one training may look for a bracket (an interval that contains a
@@ -63,7 +63,7 @@ class LineSearches:
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
-        """Starts a line search in some of the trainings.
+        """Starts a line search in the trainings that `lanes` marks; the other trainings' searches go on.
 
         Args:
             start: The points at step size 0. For trainings whose search is under way, this and the following arguments
@@ -169,7 +169,7 @@ class LineSearches:
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """Returns for each training whether the trial point meets the strong Wolfe condition on the slope."""
+        """Returns for each training whether the slope at the trial point is flat enough: the strong Wolfe condition."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 

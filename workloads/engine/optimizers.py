@@ -74,7 +74,7 @@ def _number(value: float | None) -> float:
 
 
 class Optimizer(ABC):
-    """The optimizer of all trainings (lanes) of a pack together.
+    """An optimizer that trains all trainings (lanes) of a pack together. Base class of all optimizers of the engine.
 
     Implementers: the updates of a lane must depend on that lane's values alone, to the last bit where kernels allow it.
     An optimizer decides how often a step evaluates the loss, and at which points.
@@ -95,7 +95,7 @@ class Optimizer(ABC):
 
     @property
     def is_running(self) -> Tensor:
-        """Returns for each training whether it still runs: false if a non-finite loss or a tolerance has ended it."""
+        """Returns for each training whether it goes on: false once a non-finite loss or a tolerance has ended it."""
         return self.is_finite
 
     @abstractmethod
@@ -111,8 +111,8 @@ class Optimizer(ABC):
         """
 
     def batch_step(self, step: int) -> int:
-        """Returns the step whose batch the loss at `step` is computed on: another one than `step` if the optimizer uses
-        a single batch."""
+        """Returns the number of the batch on which the loss at `step` is computed: `step` itself, unless the optimizer
+        always uses the same batch."""
         return step
 
     def descended(self) -> dict[str, Tensor]:

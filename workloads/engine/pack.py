@@ -154,7 +154,7 @@ class Pack(Generic[P]):
 
     @property
     def running(self) -> list[int]:
-        """The positions, in the list of all trainings, of those that have not ended."""
+        """The positions, among all trainings of the pack, of those that have not ended."""
         return list(map(int, self._store.position))
 
     @property
@@ -162,7 +162,8 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains until all trainings have ended, or up to `n_evaluations` evaluations of the loss or `n_probes` probes.
+        """Trains until all trainings have ended, or `n_evaluations` evaluations of the loss or `n_probes` probes
+        (measured steps) have been made.
 
         An evaluation is a step, except for optimizers with line searches. By default the number of probes
         (measurements) is not limited.
@@ -196,18 +197,19 @@ class Pack(Generic[P]):
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions in the list of all. May be called only at a probe (measurement), before
-        further steps."""
+        """Ends the trainings at these positions before their last step. May be called only at a probe (measured
+        step)."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far: up to the last measured step for trainings that have not ended."""
+        """Returns the measurements so far. Those of trainings that have not ended reach up to the last measured
+        step."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the parameters and buffers of the trainings at the given positions: the final ones, or the present
-        ones of active trainings."""
+        """Returns parameters and buffers of the trainings at the given positions: final ones for ended trainings,
+        present ones for active trainings."""
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
@@ -262,7 +264,7 @@ class Pack(Generic[P]):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> BlockProgram | GraphedStep | None:
-        """Returns the compiled program for the next step; `None` if `vmap` computes the step."""
+        """Returns the compiled program for the next step; `None` if PyTorch's `vmap` computes the step instead."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -300,7 +302,7 @@ class Pack(Generic[P]):
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """Returns the graph of one training step, the graph that is compiled for blocks of trainings.
+        """Returns the graph of one training step from which programs for blocks of trainings are compiled.
 
         Raises:
             NoRuleError: If the step cannot be compiled. The message says why.

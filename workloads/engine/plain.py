@@ -155,7 +155,8 @@ class _Alone:
 
 
 def _own_buffers(module: nn.Module) -> None:
-    """Replaces the module's buffers by copies, in case the user's `build` gave the same tensors to several modules."""
+    """Replaces the module's buffers by copies, because the user's `build` may have given the same tensors to several
+    modules."""
     copies: dict[int, Tensor] = {}
     for owner in module.modules():
         for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
@@ -177,7 +178,8 @@ def _copy(values: Mapping[str, Tensor], lane: int | None = None) -> State:
 
 
 def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
-    """Returns the name of the first tensor in `now` that is new or has changed; empty if there is none."""
+    """Returns the name of the first tensor in `now` that is new or has changed since `before`; empty if there is
+    none."""
     for name, value in now.items():
         if name not in before or not torch.equal(value.nan_to_num(), before[name].to(value).nan_to_num()):
             return name
@@ -185,7 +187,7 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    """Returns whether two values are equal up to the tolerance and the loss's rounding error. NaN equals NaN."""
+    """Returns whether two values are equal up to the tolerance and the rounding error of the loss. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
 

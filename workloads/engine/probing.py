@@ -147,7 +147,7 @@ _DESCENDED = "descended"
 
 
 class Probing:
-    """Measures the trainings of a pack at its probes (measured steps).
+    """Measures the trainings of a pack at its probes (measured steps): losses, norms, metrics and head scores.
 
     Attributes:
         levels: The reference levels (losses of simple predictors) by name, one number per training.
@@ -194,7 +194,8 @@ class Probing:
             return store.active(to_numpy(metrics))
 
     def heads(self) -> HeadScores | None:
-        """Computes the scores of all attention heads of trainings that have not ended; `None` if there are no heads."""
+        """Computes the scores of all attention heads of the trainings that have not ended; `None` for a model without
+        heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:

@@ -27,7 +27,8 @@ _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """Returns a context with the PyTorch settings that training steps need; leaving it restores the previous ones.
+    """Returns a context with the PyTorch settings that training steps need, such as one thread. The former settings
+    return at its end.
 
     PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
     as float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the

@@ -95,7 +95,7 @@ class CurvaturePairs:
         return {"s": self._s_CLn, "y": self._y_CLn, "rho": self._rho_CL, "scale": self._scale_L, "end": self._end_L}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the curvature pairs by the given state, without copying it."""
+        """Replaces the curvature pairs by those in `state`, without copying them."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
         self._read_counts()

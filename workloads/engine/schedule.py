@@ -31,5 +31,5 @@ def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
 
 
 def tail_start(step: int) -> int:
-    """Returns the step at which the last fifth of the first `step` steps begins."""
+    """Returns the step at which the last fifth of a training of `step` steps begins."""
     return int(TAIL * step)

@@ -153,8 +153,8 @@ def generator_seed(seed: int, name: str) -> int:
 
 
 def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """Joins the values of successive blocks in order, and returns them as (n_trainings, *shape). A block has one value
-    in each given tensor."""
+    """Arranges random values that were drawn block by block as a tensor (n_trainings, *shape). A block has one value in
+    each tensor of `values_of_blocks`."""
     values = torch.stack(values_of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(len(values), *shape)
 

@@ -66,8 +66,8 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """Returns a copy of this start that has other weights (by name, trainings as first axis) but computes the first
-        loss on the same batch."""
+        """Returns a copy of this start with other weights (by name, trainings as first axis). The first loss stays the
+        same function of the weights."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved

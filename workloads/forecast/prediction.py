@@ -70,13 +70,15 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """Returns for each training how fast its gradient changes along gradient flow, relative to the gradient's size."""
+    """Returns for each training the rate at which gradient flow changes its gradient, relative to the gradient's
+    norm."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training the fraction, in 0..1, of an integration step after which its loss has fallen by `at`.
+    """Returns for each training the fraction, in 0..1, of an integration step after which its loss has fallen by the
+    amount `at`.
 
     `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
     taken to grow exponentially, or linearly where it was not positive before.
@@ -270,10 +272,7 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects some of the trainings.
-
-        Following gradient flow is costly, so this is done only for trainings that need it.
-        """
+        """Selects the trainings at the given positions, for example those for which gradient flow must be followed."""
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)

@@ -38,7 +38,7 @@ were measured."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check of the gradients of one or several parameters.
+    """The result of one check of gradients: what was compared, the largest error, and the verdict.
 
     Attributes:
         check: The kind of check: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an identity.
@@ -75,7 +75,7 @@ def compared(check: str, name: str, parameter: str, where: str, errors: Sequence
 
 
 def worst(errors: Sequence[float]) -> float:
-    """Returns the largest of several errors, or NaN if any error is NaN."""
+    """Returns the largest of several errors; NaN if any of them is NaN."""
     return next((error for error in errors if error != error), max(errors))
 
 
@@ -311,7 +311,7 @@ _FUSED = (
 
 
 def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
-    """Runs all checks of gradients on the trainings of `subject`, and yields their findings."""
+    """Runs all checks of gradients on the trainings of `subject`, one after the other, and yields their findings."""
     points = subject.points()
     yield from check_vmapped(subject, points)
     yield from check_blocks(subject, points, compiles=compiles)

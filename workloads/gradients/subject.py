@@ -26,7 +26,7 @@ _SOME_EVALUATIONS = 100
 
 @dataclass(frozen=True)
 class Subject:
-    """Trainings with equal static parameters, at given weights, whose gradients are to be checked."""
+    """Trainings with equal static parameters whose gradients are to be checked, at weights of the caller's choice."""
 
     workload: Workload[Any]
     where: str
@@ -68,8 +68,9 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the size to which rounding errors of a gradient are relative: the norm of the gradient, plus that of
-        its terms, estimated from a change of the weights.
+        """Returns the size to which rounding errors of a training's gradient are relative.
+
+        It is the norm of the gradient plus that of a change of it.
 
         Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
         gradient. The size of these terms is measured by a change: how much the gradient changes when all weights change
@@ -115,7 +116,8 @@ def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]
 
 
 def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
-    """Returns trainings at given weights and buffers, such as those after training, with trainings as first axis.
+    """Returns the trainings at given weights and buffers, such as those after training. In these the first axis is the
+    training.
 
     Trainings whose loss is not finite there are left out. Returns `None` if no training is left.
     """

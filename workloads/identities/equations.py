@@ -176,8 +176,8 @@ class EqualSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """Two equations about attention weights: those of each query sum to 1, and with a causal mask those of later keys
-    are 0."""
+    """Two equations about attention weights: the weights of each query sum to 1, and under a causal mask the weights of
+    later keys are 0."""
 
     name: str
     weights: Computed
@@ -230,7 +230,8 @@ class ClosedForm(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer that reads a redundant bias: its input contains that bias, and its own bias could replace it.
+    """A layer that reads a redundant bias (one that other biases could replace) as part of its input. The layer's own
+    bias could replace it.
 
     The layer computes x w + b from its input x.
 

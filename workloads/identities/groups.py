@@ -106,7 +106,8 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
 
 
 def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
-    """Makes the gauge group of one head's value weights and output weights. Its output depends only on their product.
+    """Makes the gauge group of one head's value weights and output weights. The head's output depends only on their
+    product.
 
     Args:
         value: The values' weight (inputs, r) and, if there is one, their bias (r,).

@@ -1,5 +1,5 @@
-"""The base classes of identities (equations for gradients), and what they are verified on: a point (weights and
-gradients) and parts of parameters."""
+"""The base classes of identities, which are equations for gradients. Also the weights and parts of parameters on which
+identities are verified."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -78,13 +78,13 @@ def stacked(parts: Sequence[Part], state: Mapping[str, Tensor]) -> Tensor:
 
 
 def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Returns the names of the parameters to which the parts belong, each once."""
+    """Returns the names of the parameters to which the given parts belong, each name once."""
     return tuple(dict.fromkeys(part.parameter for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The point at which identities (equations for gradients) are verified: a training's weights and gradients.
+    """A training's weights and gradients, at which identities (equations for gradients) are verified.
 
     Attributes:
         batch: The data of the loss of this training; empty where the loss is exact.
@@ -126,7 +126,7 @@ class Identity(ABC):
 
 
 class Conserved(Identity):
-    """An equation for gradients that implies that gradient flow conserves a quantity, on any data."""
+    """An equation for gradients from which it follows that gradient flow keeps a quantity constant, on any data."""
 
     @property
     @abstractmethod

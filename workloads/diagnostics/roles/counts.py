@@ -98,8 +98,8 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are the two rarest tokens of their sentence, and which sentences count for the rare-token
-    score.
+    """Returns which keys are the two rarest tokens of their sentence, and which sentences have a rare token, so that
+    the rare-token score counts them.
 
     The first result has one array for the true frequency ranks, followed by one for each permutation of the ranks. A
     sentence counts if its rarest token is rare.
@@ -183,7 +183,8 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """Each head's attention on those pairs of query and key that count, and each query's strongest key.
+    """The attention of each head where both query and key count (are not padding, for example), and the strongest key
+    of each query.
 
     Attributes:
         counted: The attention (..., n_sentences, n_queries, n_keys), 0 at pairs of query and key that do not count.

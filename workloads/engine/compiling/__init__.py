@@ -1,2 +1,2 @@
-"""Compiles to machine code the training step, or the loss and its gradient, of trainings with equal static
-parameters."""
+"""Compiles training steps, or only loss and gradient, to machine code. One program serves all trainings with equal
+static parameters (shapes and graph of the model)."""

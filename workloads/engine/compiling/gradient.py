@@ -76,7 +76,7 @@ class GradientGraph:
 
 
 def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
-    """Traces loss and gradient for a group of trainings with equal static parameters.
+    """Traces the computation of loss and gradient for a group of trainings with equal static parameters.
 
     Raises:
         NoRuleError: If loss and gradient cannot be traced or compiled, or compiling them would not save time.
@@ -107,7 +107,7 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
 
 
 class GradientProgram:
-    """The compiled program of loss and gradient, for trainings with equal static parameters.
+    """Computes losses and gradients with a compiled program, for trainings with equal static parameters.
 
     Args:
         run: The program for one part of the data. It adds the part's losses and gradients to its first two inputs.

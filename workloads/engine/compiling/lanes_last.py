@@ -88,7 +88,8 @@ def check_rules(graph: fx.GraphModule) -> None:
 
 
 class OverLanes(fx.Interpreter):
-    """Runs the traced graph of one training on tensors that have one more axis at the end: the trainings of a block."""
+    """Runs the traced graph of one training on tensors of a block of trainings, which have one more axis at the end:
+    the training."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -191,7 +192,7 @@ def _full_reduction(reduce: Any) -> Rule:
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Computes an operation whose second argument is an axis, on tensors that have trainings as an added last axis."""
+    """Computes an operation whose second argument is an axis. The tensors have the training as an added last axis."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
@@ -225,7 +226,8 @@ def _diagonal_scatter(
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
-    """Creates a constant tensor with an additional last axis of size 1, because all trainings of a block share it."""
+    """Creates a constant tensor with a further last axis of size 1, the training: all trainings of a block share the
+    constant."""
     value: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
     return value.unsqueeze(-1)
 

@@ -90,7 +90,7 @@ def merged_engine() -> str:
 
 
 def merged(graph: fx.GraphModule, examples: Sequence[Tensor]) -> Callable[..., object]:
-    """Compiles a graph for a GPU, for inputs with the shapes of the given examples."""
+    """Compiles a graph for a GPU. The program accepts inputs with the shapes of the given examples."""
     with IN_ONE_THREAD, _compiling_in(_folder() / "compiler"):
         run: Callable[..., object] = torch._inductor.compile(graph, list(examples))
         return run
@@ -194,7 +194,7 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
 
 @contextmanager
 def _with_room() -> Iterator[None]:
-    """Returns a context that turns the errors of a full or read-only disk, while compiling, into `NoCompilerError`.
+    """Returns a context in which the errors of a full or read-only disk, during compiling, become `NoCompilerError`.
 
     Raises:
         NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps in another one and the C++
@@ -234,7 +234,8 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """Returns a context in which PyTorch's compiler stores files in `folder`, not in /tmp, where others can write."""
+    """Returns a context in which PyTorch's compiler stores its files in `folder`, because other users can write to its
+    default folder in /tmp."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -268,13 +269,15 @@ def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor
 
 
 def _source() -> str:
-    """Hashes the source code that makes a program from a graph and that calls the program."""
+    """Hashes all source code that determines a compiled program: the code that makes it from a graph, and the code that
+    calls it."""
     texts = (file.read_bytes() for file in sorted(_SOURCE.rglob("*.py")))
     return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def _folder() -> Path:
-    """Returns the folder of this user's compiled programs. Only this user may write there, as programs in it are run.
+    """Returns the folder of this user's compiled programs. Only this user may write there, because the programs are
+    run.
 
     Raises:
         NoCompilerError: If this user cannot write to the folder.

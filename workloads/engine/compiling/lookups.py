@@ -1,4 +1,4 @@
-"""Rules for blocks of trainings that compute reading from or writing to a tensor at given indices.
+"""Rules that compute, for a block of trainings at once, reads and writes of a tensor at given indices.
 
 Lanes (trainings) may have different indices, so direct reads and writes would be one load or store per lane. Instead a
 read is a product with one-hot vectors, and a write compares all positions with the index: vector instructions over
@@ -67,7 +67,7 @@ def check_no_places(graph: fx.GraphModule) -> None:
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
-    """Returns the shape that a node's value has for one training."""
+    """Returns the shape that the value of a graph's node has for a single training."""
     return tuple(node.meta["val"].shape)
 
 
@@ -198,7 +198,7 @@ def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
 
 
 def _offsets(size: Sequence[int], stride: Sequence[int], offset: int) -> NDArray[np.int64]:
-    """Returns the memory offsets of all entries of a strided tensor, in the tensor's shape."""
+    """Returns the memory offset of every entry of a strided tensor, as an array in the tensor's shape."""
     offsets = np.array(offset)
     for length, step in zip(size, stride, strict=True):
         offsets = offsets[..., None] + step * np.arange(length)

@@ -31,7 +31,7 @@ PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The traced graph of one training's step.
+    """The traced graph of one optimizer step of one training, with the names of its inputs and outputs.
 
     Attributes:
         graph: The graph, which computes the new values of `updated` from the tensors `inputs`.
@@ -82,8 +82,8 @@ def step_inputs(lanes: LaneState) -> State:
 
 
 def masks_of(lanes: LaneState) -> State:
-    """Returns masks of parameters that are false at entries which a training freezes, by the parameters' input names
-    `parameter/<name>`; empty if no training freezes any.
+    """Returns, for each parameter with frozen entries, a mask that is false at the frozen entries. The keys are the
+    parameters' input names `parameter/<name>`.
 
     The caller of a program must restore frozen entries after every step. Masks within the program would change how all
     trainings are rounded.
@@ -99,7 +99,7 @@ def has_lane_axis(name: str) -> bool:
 
 
 def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
-    """Traces the step of one training as a graph.
+    """Traces one optimizer step of one training as a graph, from forward pass to update.
 
     Args:
         lanes: The trainings, any number of them. Operations that their update rule skips are left out of the graph.

@@ -31,7 +31,7 @@ LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
 
 
 class NoRuleError(Exception):
-    """Raised if a function cannot be compiled for blocks of trainings, or if that would not make it faster."""
+    """Raised if a function cannot be compiled for blocks of trainings, or if compiling it would save no time."""
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
@@ -84,7 +84,7 @@ def count_numbers(function: Callable[[], object]) -> int:
 
 
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
-    """Returns the operations of a graph. Their number is a measure of the time to compile it."""
+    """Returns the operations of a graph. Their number is a measure of the graph's time to compile."""
     return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
@@ -117,7 +117,8 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`, which Hugging Face's caches contain.
+    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`. Hugging Face's caches begin with such
+    tensors.
 
     An empty tensor would become a constant of the program, which the compiler refuses.
     """
@@ -175,7 +176,7 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph, and stores in memory each value of which another operation reads some numbers more than once.
+    """Runs a graph, and stores in memory each value that another operation reads more than once, in whole or in part.
 
     Stored values may have other strides than when the graph was traced, so a view of them may need a copy.
     """
@@ -216,8 +217,8 @@ _COMPILED_AS: dict[Any, Callable[..., Tensor]] = {
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
-    """Returns the operations whose results are to be stored in memory, because other operations read some of the
-    results' numbers more than once."""
+    """Returns the operations whose results are worth storing in memory, because other operations read parts of these
+    results more than once."""
     candidates = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
     return {node for node in candidates if node.op == "call_function" and _computes(node)}
 
@@ -240,7 +241,8 @@ def stored(value: Tensor) -> Tensor:
 
 
 def _repeated(node: fx.Node) -> list[fx.Node]:
-    """Returns the inputs of an operation from which it reads some numbers more than once."""
+    """Returns the inputs of which an operation reads some numbers more than once, such as the factors of a matrix
+    product."""
     if node.target in (aten.mm.default, aten.bmm.default):
         n_rows, n_columns = node.meta["val"].shape[-2:]
         a, b = node.all_input_nodes[0], node.all_input_nodes[-1]

@@ -75,7 +75,7 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A training step that has been traced for blocks of trainings and is ready to be compiled.
+    """A training step for blocks of trainings that has been traced and can now be compiled.
 
     Attributes:
         examples: Example inputs for one block, with trainings as the last axis.
@@ -87,7 +87,7 @@ class TracedStep:
 
     @classmethod
     def of(cls, lanes: LaneState, batch: Batch) -> Self:
-        """Traces the step of the given trainings, on the batch of one step.
+        """Traces the step of the given trainings for blocks. The batch gives the shapes of the data.
 
         Raises:
             NoRuleError: If the step cannot be computed for a block.
@@ -100,7 +100,8 @@ class TracedStep:
 
 
 class BlockProgram:
-    """Runs a compiled step block by block, for trainings with equal static parameters. Implements `Executor`."""
+    """Runs a compiled step block by block (a block is a fixed number of trainings), for trainings with equal static
+    parameters."""
 
     def __init__(self, blocking: Blocking, run: Step) -> None:
         self._blocking, self._run = blocking, run

@@ -54,11 +54,11 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Returns whether the parameters of the given trainings are stored in the bucket's memory."""
+        """Returns whether the given trainings' parameters already lie in the bucket's memory."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
-        """Copies the state of the given trainings into the bucket's memory."""
+        """Copies parameters, buffers and optimizer state of the given trainings into the bucket's memory."""
         self.rows[: len(lanes.rows)].copy_(lanes.rows)
         own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
         for memory, values in zip(own, others, strict=True):
@@ -89,7 +89,8 @@ def bucket_of(lanes: LaneState) -> Bucket:
 
 
 def _state_of(lanes: LaneState) -> State:
-    """Returns by name the optimizer state that steps change, with trainings as first axis."""
+    """Returns by name the tensors that steps change, with trainings as first axis: the optimizer's running averages and
+    the like."""
     return lanes.stepping.state_of({ROWS: lanes.rows})
 
 
@@ -110,7 +111,7 @@ class VmappedStep:
         """Does nothing, because steps work directly on the bucket's tensors."""
 
     def take(self, bucket: Bucket, read: State) -> None:
-        """Takes one step of all trainings.
+        """Takes one step of all trainings in the bucket.
 
         Args:
             read: The inputs that change from step to step, by the names of `step_graph`: rates and the batch, with
@@ -192,10 +193,10 @@ class Graph(Protocol):
     """A captured sequence of GPU operations. A replay runs them on the present contents of their tensors."""
 
     def capture(self, run: Callable[[], None]) -> None:
-        """Records the device operations that the function `run` launches, without executing them."""
+        """Records the GPU operations that the function `run` launches, without executing them."""
 
     def replay(self) -> None:
-        """Runs the recorded operations again."""
+        """Runs the recorded GPU operations again."""
 
 
 class CudaGraph:
@@ -211,7 +212,7 @@ class CudaGraph:
 
 
 class Graphs:
-    """Makes executors that capture steps in CUDA graphs; `Pack(programs=...)` takes it.
+    """Makes executors that take training steps by captured CUDA graphs. It is an argument of `Pack`, `programs`.
 
     Args:
         n_steps: The number of steps in one graph. If fewer are left before a measurement, they are replayed one by one.
@@ -228,7 +229,7 @@ class Graphs:
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
-        """Returns the executor that takes steps on batches of this shape."""
+        """Returns the executor that takes steps of these trainings on batches of this shape."""
         merged = self._merged_of(lanes, batch)
         step = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)

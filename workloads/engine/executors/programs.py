@@ -30,7 +30,7 @@ Reads = TypeVar("Reads", Blocking, Parts)
 
 @dataclass(frozen=True)
 class Compiled(Generic[Reads]):
-    """A compiled program, for trainings with equal static parameters."""
+    """A compiled program for trainings with equal static parameters: its machine code, and which inputs it reads."""
 
     reads: Reads
     library: Path | bytes
@@ -45,8 +45,8 @@ class Compiled(Generic[Reads]):
 
 @dataclass(frozen=True)
 class KnownPrograms:
-    """The compiled programs of steps and of gradients. Each is stored under a key that is equal for all trainings that
-    can share it; `None` means that none can be compiled."""
+    """The compiled programs of steps and of gradients, by a key that all trainings that can share a program have in
+    common; `None` if no program is possible."""
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
