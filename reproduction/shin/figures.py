@@ -1,5 +1,5 @@
 """Figures 1 to 3 of Shin & Matzinger 2025: what the model of solution 2 (attention over categories) learns, and the
-four flavours (penalties towards one solution) of the combined model.
+combined model with four flavours, penalties that favour one of three solutions or none.
 """
 
 import math
@@ -31,8 +31,8 @@ order by score_match_logits_target
 
 
 def compare_fig1(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with figure 1 of the paper, and draws the training whose correlation with the target is
-    the median.
+    """Compares a finished sweep with figure 1 of the paper, and draws the training whose correlation between attention
+    logits and target table is the median.
     """
     matches = queried(sweep, _MATCH)
     middle = matches[len(matches) // 2][0]
@@ -113,13 +113,13 @@ def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
 
 
 def swept_full(directory: Path, console: Console) -> SweepDirectory:
-    """Runs or continues the sweep at the paper's size. Compiled gradients halve the time it takes."""
+    """Runs a sweep at the paper's size, or continues it. It uses compiled gradients, which halve the time."""
     return swept("shin_flavours_full", directory, console, engine="auto")
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the losses of the four flavours (penalties towards one solution) in a finished sweep, and draws their
-    curves.
+    """Compares in a finished sweep the losses of the combined model's four flavours (penalties that favour a solution),
+    and draws their curves.
     """
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}
@@ -159,7 +159,9 @@ def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def size_note(sweep: SweepDirectory) -> str:
-    """Describes how the sizes of a sweep over flavours (penalties towards one solution) differ from the paper's."""
+    """Describes in words how the sizes of a sweep over flavours (penalties that favour a solution) differ from the
+    paper's.
+    """
     sizes = sweep.spec.fixed()
     return (
         f"Ours: N = {sizes['n_categories']}, M = {sizes['n_positions']}, {sizes['batch_size']:,} texts,"
@@ -219,8 +221,8 @@ def reproduce_fig3_full(directory: Path, console: Console) -> Comparison:
 
 
 def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the learned matrices of a finished sweep with figure 3 of the paper. For each flavour (penalty), trains
-    the model of median loss again and draws its matrices.
+    """Compares the learned matrices of a finished sweep with figure 3 of the paper. Trains the model of median loss
+    again for each flavour (penalty that favours a solution), and draws its matrices.
     """
     shown = [queried(sweep, _MEDIAN_TRAINING, flavour, flavour)[0][0] for flavour in FLAVOURS]
     lanes, state = ended_lanes(sweep, shown)
@@ -242,8 +244,8 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares in which blocks of the matrices each flavour (penalty) has its weights, and what they match, as medians
-    of its trainings.
+    """Compares for each flavour (penalty that favours a solution) in which blocks of the attention matrices the weights
+    are, and what these blocks correlate with, as medians over trainings.
     """
     rows = []
     for flavour, blocks in _BLOCKS.items():
@@ -258,8 +260,8 @@ def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def _figure_3(state: State, n_categories: int) -> Figure:
-    """Draws heat maps of the logit matrix k^t q (upper row) and of the values v (lower row), with one column per
-    flavour (penalty).
+    """Draws heat maps of the logit matrix k^t q (upper row) and of the value matrix (lower row), with one column for
+    each flavour (penalty that favours a solution).
     """
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
@@ -274,7 +276,7 @@ def _figure_3(state: State, n_categories: int) -> Figure:
 
 
 def draw_heat_map(panel: Axes, matrix: NDArray[np.float64], title: str, columns: str, rows: str) -> None:
-    """Draws a matrix (rows, columns) with its colour bar: red above 0, blue below.
+    """Draws a matrix as a heat map with its colour bar: red above 0, blue below.
 
     Args:
         panel: The axes to draw into.

@@ -1,5 +1,5 @@
-"""The hand-programmed solutions of category pairs, as printed in the paper and as corrected, as weights for any number
-N of categories and M of positions.
+"""The three solutions of the category-pairs task whose weights Shin & Matzinger set by hand, as printed and as
+corrected, for any number N of categories and M of positions.
 
 With tokens X (N + M rows, categories first) and Z = X + v X X^t k^t q X, the answers are
 Y = second relu(first Z + first_bias) + second_bias. There is no LayerNorm.
@@ -38,8 +38,10 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """The weights of a model that answers q*(X_{i-1}, X_i), the target for the previous and the current category, at
-    positions i = 2..M, and 0 at i = 1, which has no previous category.
+    """The weights of an attention model, set by hand, that answers with the target table's entry for the previous and
+    the current category.
+
+    At positions i = 2..M it answers q*(X_{i-1}, X_i), and at i = 1, which has no previous category, 0.
     """
 
     k_XS: Tensor
@@ -62,7 +64,7 @@ class Handmade:
 
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
     """Returns the weights of solution 1: attention copies the previous category, and the feed-forward part holds the
-    table q*.
+    target table.
     """
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
@@ -85,8 +87,8 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 2: attention adds up the targets q*(X_j, X_i) for all positions j, each written
-    to its own row.
+    """Returns the weights of solution 2: attention adds up the target table's entries for the current category and each
+    category in the text, and the values write each of them to a row of its own.
 
     The values move the row of j = i - 1 to that of position i, where the feed-forward part reads the answer.
     """
@@ -104,8 +106,8 @@ def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_3(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 3: attention selects the previous position, and the values hold the target table
-    q*.
+    """Returns the weights of solution 3: attention selects the previous position, and the value matrix holds the target
+    table.
 
     The values write q*(X_{i-1}, b) for all categories b, of which the feed-forward part reads the current one, b = X_i.
     """
@@ -133,8 +135,8 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the scale of a solution, and the bias that keeps its answers positive: it is added before the ReLU, so
-    that the ReLU cuts no answer, and subtracted afterwards.
+    """Returns the scale of a solution and the bias that makes all its answers positive, given the target table. The
+    bias is added before the ReLU, so that the ReLU cuts no answer, and subtracted afterwards.
     """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
@@ -166,8 +168,8 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
-    """Compares the answers of the handmade solutions with the target q*, on all texts of small problems and on random
-    large ones.
+    """Compares the answers of the handmade solutions with the target table, on all texts of small problems and on
+    random texts of large ones.
     """
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
@@ -224,8 +226,8 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws the target table and the answers of each solution, printed and corrected, by (previous, current)
-    category.
+    """Draws as tables over previous and current category the target and the answers of each solution, printed and
+    corrected.
     """
     N = 6
     target = _target(N, "signed")
@@ -259,16 +261,16 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers of solution 1 as the paper prints it, by (previous, current) category, (n_categories,
-    n_categories).
+    """Returns the answers of solution 1 as the paper prints it, for each previous (row) and current category (column),
+    (n_categories, n_categories).
     """
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Returns the error of a solution without ReLU: attention writes ten times the previous token, the current one is
-    added, and the answer reads the categories as the numbers 0 to 9.
+    """Returns the error of a model without ReLU that the paper describes. Attention writes ten times the previous
+    token, the current token is added, and the answer reads categories as the digits 0 to 9.
     """
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
@@ -300,15 +302,15 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns the answers of a solution minus those of the table `wanted(q*)`, a function of the target, at positions
-    with a previous category.
+    """Returns the answers of a solution minus the wanted answers, at positions with a previous category. `wanted`
+    computes the table of wanted answers from the target table.
     """
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Returns the largest absolute entry of `error`, a function of the target table and the texts, over all
-    problems.
+    """Returns the largest absolute error over all problems. `error` is a function that computes errors from a target
+    table and texts.
     """
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 

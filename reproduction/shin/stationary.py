@@ -1,5 +1,5 @@
-"""Searches for the stationary points of several losses at once, and determines their Hessian index: the number of
-directions downwards.
+"""Searches for stationary points of a loss from many starts at once, and determines their Hessian index: the number of
+directions in which the loss curves down.
 
 Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the gradient, whose Jacobian is the Hessian):
 unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
@@ -44,8 +44,8 @@ point."""
 
 @dataclass(frozen=True, slots=True)
 class StationaryPoints:
-    """The points at which several searches ended, with their losses and Hessian indices (numbers of directions
-    downwards).
+    """The points at which several searches ended, with their losses and Hessian indices (numbers of directions in which
+    the loss curves down).
 
     Attributes:
         parameters: The parameters by name, (n_points, ...).
@@ -65,7 +65,8 @@ class StationaryPoints:
 def find_stationary_points(
     objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
 ) -> StationaryPoints:
-    """Searches for stationary points from given parameters, in the parameters' precision, which should be float64.
+    """Searches for stationary points of losses, one from each of the given starting points, in their floating-point
+    precision (which should be float64).
 
     Args:
         objective: The losses of all searches, twice differentiable.
@@ -105,8 +106,8 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """Returns the name of the reference loss that each loss equals within the tolerance, (n_points,); `none` if there
-    is no such reference.
+    """Returns for each loss the name of the reference loss that it equals within the tolerance, (n_points,); `none` if
+    it equals no reference loss.
 
     Args:
         losses: The losses, (n_points,), in the units of the reference losses.
@@ -120,7 +121,7 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes gradients and Hessians of several losses, each at its own point (n_points, n_parameters)."""
+    """Computes losses, gradients and Hessians at several points at once, given as vectors (n_points, n_parameters)."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -152,16 +153,16 @@ distance, so a gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the family of each stationary point of system P (attention sees positions only), (n_points,). `levels`,
-    each (n_points,), are reference losses by name.
+    """Returns the name of the family to which each stationary point of system P (attention by positions) belongs,
+    (n_points,). `levels`, each (n_points,), are reference losses by name.
     """
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the family of each stationary point of system C (attention sees categories only), (n_points,). `levels`,
-    each (n_points,), are reference losses by name.
+    """Returns the name of the family to which each stationary point of system C (attention by categories) belongs,
+    (n_points,). `levels`, each (n_points,), are reference losses by name.
     """
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
@@ -220,23 +221,26 @@ class EquationCheck:
 
 
 def largest_error(*differences: Tensor | float) -> float:
-    """Returns the largest absolute value of an entry; NaN if any entry is NaN."""
+    """Returns the largest absolute entry of a tensor of errors; NaN if any entry is NaN."""
     flat = [torch.as_tensor(difference, dtype=torch.float64).abs().flatten() for difference in differences]
     return torch.cat(flat).max().item()
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """Returns all texts of `n_positions` tokens, (n_texts, n_positions)."""
+    """Returns all texts of `n_positions` tokens over the given number of categories, (n_texts, n_positions)."""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
 def generator(seed: int) -> torch.Generator:
-    """Returns the random generator of a check's parameters, seeded with the same value in every run."""
+    """Returns the random generator that draws the parameters of a check. Its seed is fixed, so each run checks the same
+    parameters.
+    """
     return torch.Generator().manual_seed(seed)
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """Returns the population loss of a system as a function of the parameters, summed over predicted positions.
+    """Returns a function of the parameters: the exact loss of a system, over all texts and summed over predicted
+    positions.
 
     Args:
         system: System P or C.
@@ -250,15 +254,15 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Evaluates loss, gradient and Hessian index at members (n_points, ...) of a family of stationary points, without
-    optimizing them.
+    """Evaluates loss, gradient and Hessian index at given parameters (n_points, ...) that should be stationary points,
+    without a search.
     """
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
 def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
-    """Searches for stationary points from random starts N(0, sigma^2) with random tasks. Returns the points and their
-    tasks.
+    """Searches for stationary points from random starts N(0, sigma^2), each for a random task. Returns the points and
+    the tasks.
     """
     streams = Streams(torch.arange(n_solves))
     system = system.double()
@@ -271,8 +275,8 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """Returns the largest error of the claim that the given points are stationary and have a given loss and Hessian
-    index.
+    """Returns how far the given points are from being stationary with the given loss and Hessian index: the largest
+    error.
 
     Args:
         found: The points.
@@ -284,7 +288,7 @@ def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_p
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """Returns the largest distance of any loss from the nearest of the known losses."""
+    """Returns the largest distance of any of the losses from the reference loss that is nearest to it."""
     levels = torch.as_tensor(level, dtype=torch.float64)
     distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

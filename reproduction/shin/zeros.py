@@ -1,5 +1,5 @@
-"""Shin & Matzinger 2025, section 3: checks of equations 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71, and the
-families of stationary points that a search finds.
+"""Shin & Matzinger 2025, section 3: checks of its equations (3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71), and
+the stationary points that a search finds.
 
 Axes: L solve or descent, S step.
 """
@@ -73,7 +73,7 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPoints:
-    """The points at which searches for stationary points of one system ended.
+    """The points at which searches for stationary points of system P or C (attention by positions or categories) ended.
 
     Attributes:
         family: The name of a family of `FAMILIES`, (n_points,); `none` for a stationary point of no known family; `not
@@ -90,8 +90,8 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """Searches for stationary points of system `P` or `C` from `n_solves` random starts for each size of the
-    problem.
+    """Searches for stationary points of system `P` or `C` (attention by positions or categories), from `n_solves`
+    random starts for each size of the problem.
     """
     parts = []
     for size, (N, M) in enumerate(sizes):
@@ -134,7 +134,9 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(
     checks: dict[str, list[EquationCheck]], points: dict[str, FoundPoints], figures: Sequence[Path]
 ) -> Comparison:
-    """Compares the checked equations and the stationary points found with what the paper states."""
+    """Compares with the paper the results of checking its equations, and the stationary points that the search
+    found.
+    """
     sizes = ", ".join(f"({N}, {M})" for N, M in SIZES)
     n_solves = len(points["P"].family)
     return Comparison(
@@ -259,8 +261,8 @@ _TITLES = {"P": "System P (attention on positions)", "C": "System C (attention o
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Draws the losses of stationary points against their Hessian indices (numbers of directions downwards), for
-    systems P and C, by family and size.
+    """Draws the losses of the stationary points of systems P and C against their Hessian indices (numbers of directions
+    in which the loss curves down), by family and problem size.
     """
     figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(points), sharey=True)
@@ -277,8 +279,8 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """Draws the loss along the valley at infinity, a descent along which the weights grow without end: against rho, the
-    ratio of two parts of the values, with runs of gradient descent.
+    """Draws system P's loss along the valley at infinity, a descent along which the weights grow without end, with some
+    runs of gradient descent. The horizontal axis is the ratio of two parts of the value matrix.
     """
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
@@ -316,8 +318,8 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """Returns how far the marker of a family of stationary points is moved sideways, because several families share one
-    Hessian index.
+    """Returns by how much the markers of a family of stationary points are moved sideways in the figure, because
+    several families have the same Hessian index.
     """
     sharing = [other.name for other in families if index in other.indices]
     if family.name not in sharing:
@@ -377,8 +379,8 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Runs gradient descent on the population loss from random starts. Returns rho (the ratio of two parts of the
-    values) and the loss, (n_steps, n_descents) each.
+    """Runs gradient descent on system P's exact loss from random starts. Returns the ratio of two parts of the value
+    matrix, and the loss, (n_steps, n_descents) each.
     """
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))

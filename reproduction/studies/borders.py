@@ -1,5 +1,5 @@
-"""Borders: values of a parameter where a falling share of trainings crosses one half, and which other parameters move
-them.
+"""Estimates borders: values of a parameter where a falling rate of trainings with some outcome crosses one half; and
+how other parameters move a border.
 
 A border in `init_sigma` is fitted by a logistic regression of the share on the logarithm of `init_sigma` and on other
 parameters.
@@ -32,7 +32,8 @@ _KNOWN_SLOPE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BorderModel:
-    """A logistic model of the border in init_sigma (where half of the trainings get stuck), given other parameters.
+    """A logistic model of how the border in init_sigma (the value at which half of the trainings get stuck) depends on
+    other parameters.
 
     Attributes:
         coefficients: The constant, the coefficient of log sigma, and those of the terms, (n_terms,).
@@ -46,20 +47,21 @@ class BorderModel:
 
     def border(self, at: Floats) -> tuple[float, float, float]:
         """Returns the border in init_sigma (where half of the trainings get stuck), with its 95% interval, if the other
-        terms have the values `at`.
+        terms of the model have the values `at`.
         """
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
-        """Returns the factor by which the border in init_sigma is multiplied if a term rises by `units`, with its 95%
-        interval.
+        """Returns the factor, with its 95% interval, by which the border in init_sigma (where half of the trainings get
+        stuck) is multiplied if a term of the model rises by `units`.
         """
         direction = np.zeros_like(self.coefficients)
         direction[2 + term] = units
         return self._exponential(direction)
 
     def p_value(self, terms: Sequence[int]) -> float:
-        """Returns the p-value of the hypothesis that the given terms have no effect on the border.
+        """Returns the p-value of the hypothesis that the given terms do not move the border in init_sigma (where half
+        of the trainings get stuck).
 
         Wald's test with the F distribution.
         """
@@ -75,8 +77,10 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns a border in init_sigma, or a factor of it, exp(-(direction . coefficients) / slope), with its 95%
-        interval.
+        """Returns a border in init_sigma, or a factor of it, with its 95% interval, given the linear combination of the
+        model's coefficients whose exponential it is.
+
+        It is exp(-(direction . coefficients) / slope).
         """
         from scipy import special
 
@@ -89,8 +93,8 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma, where half of the trainings have a certain ending, to the rates of trials by
-    logistic regression.
+    """Fits the border in init_sigma, the value at which half of the trainings have a certain ending, to the rates of
+    trials, by logistic regression on log init_sigma and further terms.
 
     Args:
         sigma: The init_sigma of each trial, (n_trials,).
@@ -110,8 +114,8 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
 
 
 def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None]) -> list[list[str]]:
-    """Returns a table of p-values for whether pairs of parameters interact, as they are and adjusted for the number of
-    tests.
+    """Returns a table of tests whether pairs of parameters interact: the p-value of each pair, and the p-value adjusted
+    for the number of tests.
     """
     cells = zip(pairs, p_values, adjusted(p_values), strict=True)
     lines = [[" x ".join(pair), *("-" if p is None else f"{p:.2g}" for p in both)] for pair, *both in cells]
@@ -119,8 +123,8 @@ def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None
 
 
 def products(parts: Mapping[str, Floats], pair: tuple[str, str]) -> Floats:
-    """Returns the interaction terms of two parameters, (n_trials, n_products): each column of the one times each column
-    of the other.
+    """Returns the interaction terms of two parameters in a regression, (n_trials, n_products): each column of the first
+    parameter times each column of the second.
     """
     left, right = (parts[name] for name in pair)
     return np.column_stack([first * second for first in left.T for second in right.T])
@@ -138,7 +142,8 @@ tried beyond each end."""
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns the x at which a falling rate crosses one half (the border), with its 95% interval, from data (x, holds).
+    """Returns the border of a falling rate, the x at which it crosses one half, with its 95% interval. The data are
+    pairs of x and whether the property holds.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -202,13 +207,15 @@ def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border, or infinity if it is at an end of the grid, where the data do not bound it."""
+    """Returns the border; if it is at an end of the grid of candidates, where the data do not bound it, returns
+    infinity instead.
+    """
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
-    """Returns the factor, at least 1, by which the likelihood threshold must be raised because trainings of one trial
-    end alike.
+    """Returns the factor, at least 1, by which an interval's likelihood threshold is raised because trainings of one
+    trial end alike more often than independent ones.
     """
     design = np.column_stack([np.ones_like(values), values])
     fitted = fit_logistic(design, n, k)
@@ -226,8 +233,8 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns for each of three curves -2 log likelihood of each candidate for the border, (n_borders,), at the best
-    steepness.
+    """Returns -2 log likelihood of each candidate for the border (where a rate crosses one half), at the best
+    steepness, for each of three shapes of the curve: (n_borders,) each.
     """
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
@@ -235,7 +242,9 @@ def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[F
 
 
 def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """Returns the border (where a rate crosses one half) and its interval, if the rate may fall in any shape."""
+    """Returns the border (where a rate crosses one half) and its interval under the only assumption that the rate
+    falls.
+    """
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
     shares = (_share_with_border(place, n, k) for place in range(len(values) + 1))
@@ -247,15 +256,15 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the likeliest falling rate (n_values,) that is at least 1/2 up to index `place`, and at most 1/2 from
-    there.
+    """Returns the falling rate of largest likelihood (n_values,) that is at least 1/2 before index `place`, and at most
+    1/2 from there on.
     """
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
 
 
 def _falling(k: Floats, n: Floats) -> Floats:
-    """Returns the likeliest rate (n_values,) that nowhere rises (isotonic regression)."""
+    """Returns the rate of largest likelihood (n_values,) that rises nowhere (isotonic regression)."""
     if not len(n):
         return n
     share = optimize.isotonic_regression(k / n, weights=n, increasing=False).x
@@ -263,18 +272,23 @@ def _falling(k: Floats, n: Floats) -> Floats:
 
 
 def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
-    """Returns the factor, at least `least`, by which rates scatter around a fitted curve more than by chance."""
+    """Returns how many times as much rates scatter around a fitted curve as they would by chance, but at least
+    `least`.
+    """
     saturated = float(_deviance(_logarithms(k / n), n, k))
     return max(least, (deviance - saturated) / max(len(n) - n_parameters, 1))
 
 
 def _logarithms(share: Floats) -> tuple[Floats, Floats]:
-    """Returns the logarithms of a rate p and of 1 - p; for 0 a very negative finite number."""
+    """Returns the logarithms of a rate p and of 1 - p. The logarithm of 0 is replaced by a very negative finite
+    number.
+    """
     return np.log(np.maximum(share, 1e-300)), np.log(np.maximum(1 - share, 1e-300))
 
 
 def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yields three shapes of a falling rate, which is 1/2 where the given predictor is 0.
+    """Yields three shapes of a falling rate as a function of a linear predictor; the rate is 1/2 where the predictor is
+    0.
 
     Each shape is a pair: the logarithms of the rate and of 1 minus the rate.
     """

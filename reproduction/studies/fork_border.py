@@ -1,5 +1,6 @@
-"""Study of docs/forks.md: committors (probabilities of an outcome, given the state of a training) near the point where
-the gradient vanishes, predicted by a law and measured by continuing trainings.
+"""Study of docs/forks.md: committors, the probabilities of an outcome given the state of a training, for trainings
+close to a point where the gradient vanishes. They are predicted by formulas and measured by continuing trainings with
+random noise.
 
 System P (`positions_only`) stays near the zero of the gradient, q = 0 and v = 0, until its unstable modes (directions
 of growth) have grown. A training whose number of steps is near its escape time is therefore on the border of two
@@ -63,8 +64,8 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """A configuration of system P (`positions_only`) whose trainings end near the step at which they leave the zero of
-    the gradient.
+    """A configuration of system P (attention by positions) whose trainings end near the step at which they leave the
+    point where the gradient vanishes.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
@@ -92,7 +93,7 @@ class Border:
     n: int
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains this border's trainings: one configuration, many seeds."""
+        """The sweep that trains the trainings to be continued: one configuration, many seeds."""
         one = load_sweep("quickstart").fix(dict(self.values))
         name = f"fork_border_{self.name}"
         return one.but(name=name, sampler="grid", trials=1, replicates=self.n_replicates, seed=seed)
@@ -128,8 +129,8 @@ BORDERS = (LABEL, LARGE, MERGED, FACTORED)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Continuations of one training from one step, after kicks (noise added to the weights) of one size, with their
-    predicted outcome.
+    """Continuations of one training from one step, each after noise of one size was added to the weights (a kick), with
+    the predicted and the measured outcome.
 
     Attributes:
         replicate: The training.
@@ -153,21 +154,23 @@ class Cell:
 
     @property
     def committor(self) -> float:
-        """The probability that a continuation is still at the zero of the gradient, as the law predicts it without a
-        delay.
+        """The predicted probability that a continuation is still at the zero of the gradient, if trainings leave it
+        exactly when predicted (without a delay).
         """
         return float(self.predicted[_NO_DELAY])
 
     @property
     def excess(self) -> Floats:
-        """The measured share of continuations still at the zero minus the predicted one, for each delay in `DELAYS`."""
+        """The measured minus the predicted share of continuations that are still at the zero of the gradient, for each
+        delay in `DELAYS`.
+        """
         return self.k / self.n - self.predicted
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLaw:
-    """Gradient descent near the zero of system P, with one matrix for keys and queries: four coordinates that grow or
-    shrink by a factor per step.
+    """A formula for gradient descent of system P near the point where the gradient vanishes: four coordinates of the
+    weights each grow or shrink by a constant factor per step.
 
     Attributes:
         rates: (4,) the rate lambda of each mode (direction of growth); those of unstable modes are positive.
@@ -181,11 +184,12 @@ class LinearLaw:
 
     @classmethod
     def of(cls, learning_rate: float) -> "LinearLaw":
-        """Builds the law for N = 10 categories and M = 20 positions."""
+        """Derives the growth of the four coordinates for system P with 10 categories and 20 positions."""
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
-        """Returns (n_trainings,) whether each training would be labelled `degenerate_zero` after `n_steps` steps.
+        """Returns whether each training is still so close to the zero of the gradient after `n_steps` steps that it
+        would be labelled `degenerate_zero`, (n_trainings,).
 
         Args:
             start_LF: The four coordinates (`coordinates`) of each training at the beginning.
@@ -200,8 +204,8 @@ class LinearLaw:
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
     def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
-        """Returns for kicked weights (with added noise) the probability of the outcome `degenerate_zero` after
-        `n_steps` steps, which may be fractional.
+        """Returns the probability that a training to whose weights noise is added has the outcome `degenerate_zero`
+        after `n_steps` steps, which may be fractional.
         """
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])
@@ -215,8 +219,8 @@ class LinearLaw:
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
-    """Continues trainings near their escape from the zero of the gradient, and compares the measured probabilities of
-    staying with the predicted ones.
+    """Continues trainings that are about to leave a point where the gradient vanishes, after adding noise to their
+    weights, and compares how often they are still there with the prediction.
     """
     cells: dict[str, list[Cell]] = {}
     for border in borders:
@@ -289,7 +293,9 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
 
 
 def _over_trainings(cells: Iterable[Cell]) -> Floats:
-    """Averages, for each training, the measured minus the predicted probability over its cells: (training, delay)."""
+    """Returns the measured minus the predicted probability of staying at the zero of the gradient, averaged over the
+    steps and noise sizes of each training: (training, delay).
+    """
     of_training: dict[int, list[Floats]] = {}
     for cell in cells:
         of_training.setdefault(cell.replicate, []).append(cell.excess)
@@ -297,8 +303,10 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
 
 
 def delay_of(excess: Floats) -> tuple[float, float, float]:
-    """Returns the delay at which the mean of measured minus predicted probabilities is 0, and the delays at which each
-    end of its 95% interval is 0.
+    """Returns by how many steps trainings leave the zero of the gradient later than predicted, with a 95% interval.
+
+    It is the delay at which the mean of measured minus predicted probabilities is 0; the ends of the interval are the
+    delays at which an end of that mean's interval is 0.
 
     Args:
         excess: (training, delay) measured minus predicted probabilities of staying at the zero.
@@ -326,8 +334,8 @@ def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[s
 
 
 def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
-    """Formats the mean difference of measured and predicted committors (probabilities of an outcome) with its interval
-    over trainings, and the mean of each.
+    """Formats the mean of the measured and of the predicted committors (probabilities of an outcome), and the mean
+    difference with its interval over trainings.
     """
     mean, low, high = mean_interval(_over_trainings(cells)[:, _NO_DELAY].tolist())
     predicted, measured = np.mean([(cell.committor, cell.k / cell.n) for cell in cells], axis=0)
@@ -335,8 +343,8 @@ def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
 
 
 def _figure(cells: Mapping[str, Sequence[Cell]]) -> Figure:
-    """Draws measured against predicted committors (probabilities of an outcome): a panel for each border, a colour for
-    each size of kick.
+    """Draws measured against predicted committors (probabilities of an outcome): a plot for each configuration, a
+    colour for each size of the added noise.
     """
     figure = Figure(figsize=(3.2 * len(cells), 3.2), layout="constrained", dpi=150)
     for panel, (name, of_border) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells.items(), strict=True):

@@ -31,7 +31,8 @@ OPEN_BETWEEN = 0.1, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A configuration whose trainings are continued from several steps, and what differs in their continuations.
+    """A configuration whose trainings are continued from several steps, and what is random in the continuations: later
+    data, or noise added to the weights.
 
     Attributes:
         name: The problem and configuration, as the tables name it.
@@ -55,7 +56,9 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of the sweep and of its folder. Cases that differ only in the size of kicks share it."""
+        """The name of the sweep and of its folder. Cases that differ only in the size of the noise added to the weights
+        share one sweep.
+        """
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:
@@ -70,7 +73,7 @@ class Case:
 
     @property
     def change(self) -> str:
-        """Describes in words what differs in the continuations."""
+        """What differs between the continuations of a training, in words."""
         return f"kick {self.size:g}" if self.redraw == "kick" else self.redraw
 
 
@@ -100,8 +103,8 @@ _DRAWN = ("induction", "FIRST")
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[Case] = CASES) -> Comparison:
-    """Continues all trainings of several configurations from several steps, and reports how much of the outcome is
-    decided at each step.
+    """Continues all trainings of several configurations from several steps, and reports how much of the final outcome
+    the state at each step decides.
     """
     found: list[tuple[Case, Committors]] = []
     for case in cases:
@@ -157,8 +160,9 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws the committors (probabilities of being solved) of two cases' trainings against the step, and how much is
-    decided in the cases with other data."""
+    """Draws for two configurations the probability that each training will be solved against the step, and for the
+    configurations with other data how much of the outcome is decided at each step.
+    """
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
@@ -175,8 +179,8 @@ def _figure(found: Found) -> Figure:
 
 
 def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
-    """Draws the committor (probability of being solved) of each training against the step, as a line that ends at 1 if
-    the training was solved, else at 0.
+    """Draws the probability that each training will be solved (its committor) against the step, as a line. The line
+    ends at 1 if the training was solved, else at 0.
     """
     of_training: dict[int, list[Committor]] = {}
     for committor in answer.committors:
@@ -194,7 +198,7 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """Draws with its interval how much of the outcome is decided at each step."""
+    """Draws against the step how much of the final outcome is decided, with its interval."""
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])

@@ -35,7 +35,7 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 class Judged:
-    """The trainings of a ledger with their measurements, so that their outcomes can be decided again with other
+    """The trainings of a ledger with their metrics, from which their outcomes can be decided again with other
     thresholds.
 
     Failed trainings are left out.
@@ -65,14 +65,14 @@ class Judged:
         self._last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1)
 
     def column(self, name: str) -> NDArray[Any]:
-        """Returns a column of `trainings` as Python objects, (n_trainings,)."""
+        """Returns a column of the ledger's table `trainings` as Python objects, (n_trainings,)."""
         values = np.empty(len(self.rows), dtype=object)
         values[:] = [row[name] for row in self.rows]
         return values
 
     def groups(self, column: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-        """Yields the values of a column in order, null last, each with a mask (n_trainings,) of the trainings that have
-        it.
+        """Yields the distinct values of a column in order, null last, each with a mask (n_trainings,) of the trainings
+        that have the value.
         """
         values = self.column(column)
         for value in sorted(set(values), key=lambda item: (item is None, str(type(item)), item or 0)):
@@ -85,15 +85,15 @@ class Judged:
 
     @property
     def gamma(self) -> NDArray[np.float64]:
-        """The relative gradient |gradient| |theta| / loss (theta: all weights) of each training at its last probe,
-        (n_trainings,).
+        """The relative gradient of each training at its last probe, (n_trainings,): the norm of the gradient times the
+        norm of all weights, divided by the loss.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Decides the outcome of each training again, (n_trainings,), with the present thresholds, which `cut_off` can
-        change.
+        """Decides the outcome of each training again, (n_trainings,), with the current thresholds. `cut_off` can change
+        them.
 
         Args:
             solved_factor: Multiplies the loss below which a training is solved.
@@ -106,7 +106,7 @@ class Judged:
         return np.where([step is not None for step in self.column("diverged_step")], "diverged", outcome)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Decides the outcomes of trainings that have equal values of all parameters on which the decision depends."""
+        """Decides the outcomes of trainings that have the same values of all parameters that the decision uses."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
@@ -124,7 +124,9 @@ def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
 
 @contextmanager
 def cut_off(module: ModuleType, name: str, factor: float) -> Iterator[None]:
-    """Multiplies a threshold by which outcomes are decided by a factor, within this context."""
+    """Multiplies one of the thresholds by which outcomes are decided by a factor, while this context manager is
+    active.
+    """
     original = getattr(module, name)
     setattr(module, name, factor * original)
     try:
@@ -167,8 +169,8 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains the models of `stuck_full` in float64, and continues some of them from where they ended after adding noise
-    to their weights (kicks).
+    """Trains the models of the sweep `stuck_full` in float64. Adds noise to the final weights of some trainings (a
+    kick) and continues them, to see whether they get free.
 
     Training must be in float64, because in float32 some trainings are stuck only by rounding. The descent after a kick
     is in float64, and would free them even without the kick.
@@ -180,7 +182,9 @@ def reproduce_kicks(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Decides the outcomes of a finished sweep's trainings again with other thresholds, and draws them."""
+    """Reports the rate of each outcome in a finished sweep, decided with the thresholds as they are, halved and
+    doubled, and draws the outcomes.
+    """
     judged = Judged(sweep)
     recorded = judged.column("outcome").astype(str)
     n_alike = int((recorded == judged.outcome()).sum())
@@ -209,7 +213,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Adds noise to the weights of trainings of a finished sweep and continues them (kicks): `n_zeros` trainings that
+    """Adds noise to the weights of stuck trainings of a finished sweep and continues them: `n_zeros` trainings that
     ended at zeros of the gradient, and a quarter as many that ended on plateaus without further progress.
     """
     # Training ids have no meaning, so the first ids in their order are a random sample.
@@ -237,7 +241,7 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    """Returns the size of the smallest kick (added noise) that freed each training; NaN if none did."""
+    """Returns for each training the smallest size of added noise that freed it; NaN if no size did."""
     smallest = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])
@@ -351,8 +355,8 @@ _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the relative gradient against the strength of attention, coloured by outcome, and the thresholds that
-    decide outcomes.
+    """Draws for each training the relative gradient against the strength of attention, coloured by outcome, with the
+    thresholds that decide the outcome.
     """
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
@@ -380,7 +384,9 @@ def _draw_cluster(
 
 
 def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the rates of outcomes by `init_sigma`, in a panel for each combination of softmax and skip connection."""
+    """Draws the rate of each outcome against `init_sigma`, in a plot for each combination of softmax and skip
+    connection.
+    """
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 4, sharey=True)
     cases = [("identity", True), ("identity", False), ("softmax", True), ("softmax", False)]

@@ -1,6 +1,6 @@
-"""docs/gpt.md: the stages of learning, from the sweep `gpt_stages`; and why LayerNorm's epsilon decides whether
-induction heads emerge, from GPTs of the sweep `induction` (d_model 16, factored logits) with other starting values or
-step sizes.
+"""Study of docs/gpt.md: at which steps GPTs pass the stages of learning (sweep `gpt_stages`); and why LayerNorm's
+epsilon decides whether induction heads emerge (GPTs of the sweep `induction` with changed starting values or step
+sizes).
 
 Axes: L lane, N block, H head.
 """
@@ -58,8 +58,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The steps at which the trainings of a configuration complete each of two stages of learning; infinite for a stage
-    that is never completed.
+    """The steps at which the trainings of a configuration complete the first and the second stage of learning; infinite
+    for a stage that is never completed.
 
     Attributes:
         first: The step at which the loss falls below the middle of two entropies: of the target, H(Y), and of the
@@ -73,8 +73,8 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares when the trainings of a finished sweep complete each stage of learning with the predictions, and draws
-    them.
+    """Compares the steps at which the trainings of a finished sweep complete each stage of learning with the predicted
+    steps, and draws them.
     """
     stages = stages_of(sweep)
     return Comparison(
@@ -103,7 +103,9 @@ def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
 
 
 def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: float) -> float:
-    """Returns the step, interpolated, at which a loss curve first falls below a level; infinite if it never does."""
+    """Returns the step at which a loss curve first falls below a given loss, interpolated between probes; infinite if
+    it never does.
+    """
     below = np.flatnonzero(losses < level)
     if below.size == 0:
         return float("inf")
@@ -115,8 +117,10 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares with the predictions when models with untied embeddings complete each stage. Models with tied embeddings
-    are left out: some complete a stage so late that a mean says little.
+    """Compares the steps at which models with untied embeddings complete each stage of learning with the predicted
+    steps.
+
+    Models with tied embeddings are left out: some complete a stage so late that a mean says little.
     """
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
@@ -135,8 +139,8 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """Returns the steps at which models with untied embeddings and the given parameter values complete a stage. Left
-    out are those that do not.
+    """Returns the steps at which models with untied embeddings and the given parameter values complete a stage of
+    learning. Trainings that never complete it are left out.
     """
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
     all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
@@ -186,7 +190,8 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Change:
-    """What a variant of the sweep changes: parameters, or factors of starting values or of steps.
+    """What a variant changes in the GPTs of a sweep: parameters, factors of starting values, or factors of the step
+    size of some weights.
 
     Attributes:
         row: The name of the change in the table.
@@ -261,7 +266,7 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """Converts stored weights to those that the model uses, by multiplying them with the variant's factors."""
+        """Returns the weights that the model uses: the stored weights multiplied by the factors of the variant."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 
@@ -273,7 +278,7 @@ def reproduce_changes(
     n_seeds: int = N_SEEDS,
     n_steps: int | None = None,
 ) -> Comparison:
-    """Trains 32 GPTs for each variant of the sweep, and counts those with an induction head."""
+    """Trains 32 GPTs for each variant of the sweep `induction`, and counts those in which an induction head emerges."""
     del directory
     rows = []
     for change in CHANGES:

@@ -1,5 +1,5 @@
-"""System P (attention sees positions only), trained with one matrix k^t q (merged) or with k and q (factored): the same
-functions, but other paths of training.
+"""Compares two parametrizations of system P (attention by positions) that express the same functions but train
+differently: the product k^t q as one matrix (merged), and k and q as two (factored).
 
 The study measures for small starts when trainings leave the zero of the gradient (escape), and how many end as
 runaways, whose weights grow without end: docs/notes/merged_or_factored.md. The loss is exact, the optimizer gradient
@@ -51,7 +51,7 @@ _WORTH_COMPILING = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How many trainings the study of merged and factored attention runs, and at which values of sigma (`init_sigma`).
+    """How many trainings the study of merged and factored attention runs, and at which values of `init_sigma` (sigma).
 
     Attributes:
         n_draws: The number of independent sets of seeds; each gets its own rows.
@@ -83,8 +83,8 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The measurements in the figure: how many trainings run away down the valley at infinity (their weights grow
-    without end), and when trainings leave the zero of the gradient.
+    """The measurements in the figure: how many trainings are runaways, whose weights grow without end, and at which
+    steps trainings leave the zero of the gradient.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.
@@ -100,8 +100,8 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models, compares how many run away (their weights grow without end) and when they leave
-    the gradient's zero with two laws, and draws them.
+    """Trains some 200,000 small models. Compares with derived formulas how many are runaways, whose weights grow
+    without end, and at which steps they leave the zero of the gradient, and draws both.
     """
     rows: list[ComparedValue] = []
     with one_thread():
@@ -140,8 +140,8 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains one form (merged or factored) from each seed. Returns the outcomes, and the steps at which trainings leave
-    the gradient's zero, (n_trainings,) each.
+    """Trains system P from each seed, with k^t q as one matrix (merged) or as two (factored). Returns the outcomes and
+    the steps at which trainings leave the zero of the gradient, (n_trainings,) each.
     """
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
@@ -157,7 +157,9 @@ def _train(
 
 
 def _n_steps(form: str, sigma: float) -> int:
-    """Returns a number of steps in which all but the slowest seeds leave the gradient's zero and solve the task."""
+    """Returns a number of steps that suffices for all but the slowest seeds to leave the zero of the gradient and solve
+    the task.
+    """
     if form == "merged":
         return 2000 + round(2 * math.log(1 / sigma) / GROWTH_PLUS)
     return 1000 + round(4 / (sigma * GROWTH_PLUS))
@@ -176,8 +178,8 @@ def _merged_runaways(
 
 
 def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the amplitudes (n_trainings,) that the starts of the given seeds have along the faster and the slower
-    unstable mode of the gradient's zero.
+    """Returns the components (n_trainings,) of each seed's initial weights along the two directions in which weights
+    grow near the zero of the gradient: the faster and the slower one.
 
     The amplitudes are those at `init_sigma` 1; starts are proportional to `init_sigma`.
     """
@@ -206,8 +208,8 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """Compares with the derived slope how fast the share of runaways (trainings whose weights grow without end) falls
-    with sigma, in the factored form.
+    """Compares with a derived value how fast the share of runaways (trainings whose weights grow without end) falls
+    with `init_sigma`, if k and q are two matrices (factored).
 
     There is no row if fewer than two sigmas have runaways.
     """
@@ -221,8 +223,8 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
-    """Returns the steps at which it is tested whether a training has left the gradient's zero: all steps for merged
-    weights, steps 1% apart for factored ones.
+    """Returns the steps at which the study tests whether a training has left the zero of the gradient: every step if
+    k^t q is one matrix (merged), steps 1% apart if k and q are two (factored).
     """
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
@@ -232,8 +234,8 @@ def _escape_probes(form: str, sigma: float) -> Sequence[int]:
 
 
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
-    """Compares the steps at which trainings leave the gradient's zero with the derived ones. All values of sigma share
-    the same seeds.
+    """Compares with derived values the steps at which trainings leave the zero of the gradient. The same seeds are used
+    at all values of `init_sigma`.
     """
     is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)
@@ -258,8 +260,8 @@ def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: 
 
 
 def metric_figure(measured: Measured) -> Figure:
-    """Draws the rates of runaways (trainings whose weights grow without end) and the steps to leave the zero against
-    sigma, with the derived rate and slopes as lines.
+    """Draws against `init_sigma` the share of runaways (trainings whose weights grow without end) and the steps to
+    leave the zero of the gradient, with the derived values as lines.
     """
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)

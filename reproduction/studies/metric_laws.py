@@ -1,5 +1,6 @@
-"""The laws of small starts of system P (docs/notes/merged_or_factored.md): which trainings run away (their weights grow
-without end), and how often, with k^t q trained as one matrix (merged) or as k and q (factored).
+"""Formulas for trainings of system P from small initial weights: which of them run away, so that their weights grow
+without end, and how often, with k^t q as one matrix (merged) or as two (factored). Derivation:
+docs/notes/merged_or_factored.md.
 
 **Which starts run away, merged**: derived, with no constant to fit. The zero has two unstable modes, a faster and a
 slower one. Weights that are multiples of the shift and of the mean, q = x U + w (J - U) and v = alpha (I - P) + beta P
@@ -68,8 +69,8 @@ _ROUNDS, _CANDIDATES = 4, 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """Predicts which small starts of system P run away under gradient descent: down the valley at infinity, along which
-    the weights grow without end.
+    """Predicts from small initial weights of system P whether gradient descent runs away: down the valley at infinity,
+    along which the weights grow without end.
 
     Attributes:
         n_categories, n_positions: The sizes of the problem.
@@ -88,7 +89,7 @@ class RunawayLaw:
 
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
-        """Derives the law for gradient descent with this learning rate."""
+        """Derives the prediction of runaways for gradient descent with the given learning rate."""
         rates, modes_FF = modes_of_zero(n_categories, n_positions)
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
         modes = np.stack([modes_FF[3], modes_FF[2]])
@@ -99,8 +100,8 @@ class RunawayLaw:
 
     @property
     def exponent(self) -> float:
-        """The slope of log P(runaway) against log sigma, for sigma -> 0: the growth of the faster mode divided by that
-        of the slower one, minus 1.
+        """The derived slope of log P(runaway) against log init_sigma in the limit of small starts: the growth of the
+        faster mode (direction of growth) divided by that of the slower one, minus 1.
         """
         return self.growth[0] / self.growth[1] - 1
 
@@ -116,30 +117,34 @@ class RunawayLaw:
         return float(np.mean([density @ erf(border * reach) for border in self.borders]))
 
     def amplitudes(self, q_LMK: Tensor, v_LNN: Tensor) -> tuple[Floats, Floats]:
-        """Returns the amplitudes (n_starts,) of the faster and of the slower unstable mode (direction of growth near
-        the zero) in the weights.
+        """Returns the components (n_starts,) of initial weights along the two directions in which weights grow near the
+        zero of the gradient: the faster and the slower one.
         """
         faster_L, slower_L = self.modes @ coordinates(q_LMK, v_LNN).T
         return faster_L, slower_L
 
     def forecast(self, faster_L: Floats, slower_L: Floats) -> NDArray[np.bool_]:
-        """Returns whether trainings with the given amplitudes at their start will run away (their weights grow without
-        end), (n_starts,).
+        """Returns whether trainings will run away (their weights grow without end), (n_starts,), given the components
+        of their initial weights that `amplitudes` returns.
         """
         border_L = np.where(faster_L * slower_L > 0, *self.borders)
         return np.abs(faster_L) < border_L * np.abs(slower_L) ** (self.exponent + 1)
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns the rate lambda_+ (docs/theory.md) of the fastest escape: descent leaves the gradient's zero at the rate
-    learning_rate * lambda_+.
+    """Returns the rate of the fastest growth of system P's weights near the zero of the gradient. Per step they grow by
+    the fraction learning_rate times this rate.
+
+    It is lambda_+ of docs/theory.md.
     """
     return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns four coordinates of system P's weights, (n_starts, 4): the logits q at the previous position and at the
-    others, and the values v along I - P and along P, which averages over categories. All are normalized.
+    """Returns four normalized coordinates of system P's weights, (n_starts, 4): the logits at the previous position,
+    the logits at all others, and two parts of the value matrix.
+
+    The parts of the values are those along I - P and along P, which averages over categories.
     """
     N, (M, K) = v_LNN.shape[1], q_LMK.shape[1:]
     on_L = q_LMK.diagonal(dim1=1, dim2=2).sum(1)
@@ -150,8 +155,8 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
 
 
 def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
-    """Returns the rates of the four modes of the gradient's zero, ascending, (4,), and the modes as rows, (4, 4), in
-    the coordinates of `coordinates`.
+    """Returns the four modes (directions of growth) of gradient descent near the zero of the gradient: their rates,
+    ascending, (4,), and the directions as rows, (4, 4), in the coordinates of `coordinates`.
 
     Gradient descent multiplies the amplitude of a mode by 1 + lr rate in each step. Positive rates are unstable.
     """
@@ -160,7 +165,9 @@ def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
 
 
 def _linear(N: int, M: int) -> Floats:
-    """Returns minus the Hessian at the zero of the gradient, in the four coordinates of `coordinates`, (4, 4)."""
+    """Returns the matrix (4, 4) of gradient descent near the zero of the gradient, minus the Hessian of the loss, in
+    the coordinates of `coordinates`.
+    """
     K = M - 1
     half = np.zeros((4, 4))
     half[0, 2:] = math.sqrt(K * (N - 1)), math.sqrt(K)
@@ -170,8 +177,8 @@ def _linear(N: int, M: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Gradient descent of system P in the four coordinates of `coordinates`. It equals descent of
-    `PositionsOnly.population_loss` for weights that these coordinates describe.
+    """Gradient descent of system P, computed in the four coordinates of `coordinates` alone. It is exact for weights
+    that these coordinates describe.
     """
 
     N: int
@@ -179,14 +186,14 @@ class _Descent:
     learning_rate: float
 
     def runs_away(self, start_LF: Floats) -> NDArray[np.bool_]:
-        """Returns whether descent from the given coordinates runs away: the two coordinates of the values v end with
-        opposite signs, (n_starts,).
+        """Returns whether gradient descent from the given coordinates runs away, (n_starts,). It does if the two
+        coordinates of the value matrix end with opposite signs.
         """
         end_LF = self.after(start_LF, round(_STEPS_AT_LEARNING_RATE_1 / self.learning_rate))
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
     def after(self, start_LF: Floats, n_steps: int) -> Floats:
-        """Returns the coordinates (n_starts, 4) after `n_steps` steps of descent."""
+        """Returns the coordinates (n_starts, 4) after `n_steps` steps of gradient descent."""
         N, M, K = self.N, self.M, self.M - 1
         size = np.sqrt([K, K * (M - 1), N - 1, 1])
         on, off, alpha, beta = (start_LF / size).T
@@ -206,8 +213,12 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant C of the law that starts run away if |c_+| < C |c_-|^r. Here c_+ and c_- are the amplitudes
-    of the faster and the slower mode, r is the ratio of their growths, c_+ is positive and c_- has the given sign.
+    """Returns the constant of the formula for which small starts run away, for faster and slower components of equal or
+    of opposite sign (`sign`).
+
+    Starts run away if |c_+| < C |c_-|^r, where C is the constant, c_+ and c_- are the components along the faster and
+    the slower mode (direction of growth), and r is the ratio of their growths; c_+ is positive and c_- has the given
+    sign.
     """
     low, high = 1e-4, 1e4
     for _ in range(_ROUNDS):
@@ -220,15 +231,15 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns the ratio of the two coordinates of the values v on the border between solving and running away, in the
-    limit of small starts. It is negative.
+    """Returns beta / alpha, the ratio of the two coordinates of system P's value matrix, on the border between solving
+    and running away, in the limit of small starts. It is negative.
     """
     return -2 * (n_categories - 1) / n_positions
 
 
 def factored_exponent(n_categories: int, n_positions: int) -> float:
-    """Returns the slope of log P(runaway) against log sigma for sigma -> 0, with k and q as two matrices. There must be
-    at least 3 positions.
+    """Returns the derived slope of log P(runaway) against log init_sigma in the limit of small starts, with k and q as
+    two matrices. There must be at least 3 positions.
     """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
@@ -263,8 +274,8 @@ _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of how many starts have opposite signs in the two coordinates alpha and beta of the values v once
-    |v| has grown by each of `FACTORS`.
+    """Returns a table of the share of starts whose value matrix has two coordinates of opposite sign, once its norm has
+    grown by each of `FACTORS`. Starts that keep opposite signs run away.
 
     The last column is the share of starts with beta / alpha below half its value on the border between solving and
     running away.
@@ -282,8 +293,8 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Counts, at each factor of growth, the starts whose two coordinates of the values v have opposite signs, and those
-    with strongly opposed ones, (2, factors).
+    """Counts, for each factor by which starts have grown, the starts whose value matrix has two coordinates of opposite
+    sign, and those in which they are strongly opposed, (2, factors).
     """
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1
@@ -326,7 +337,8 @@ never 0."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """Which of some trainings ran away (their weights grew without end), and which the law expected to run away.
+    """For the trainings at one `init_sigma`: which of them ran away, so that their weights grew without end, and for
+    which the formula predicted it.
 
     Attributes:
         sigma: The `init_sigma` of the trainings.
@@ -340,8 +352,8 @@ class Forecast:
 
 
 def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, float]:
-    """Returns the rate of runaways at one sigma, and its standard error, with the law's expected rate as a control
-    variate.
+    """Returns the share of runaways (trainings whose weights grow without end) at one `init_sigma`, and its standard
+    error. The predicted share serves as a control variate.
     """
     n = sum(draw.is_away.size for draw in draws)
     more = sum(int((draw.is_away & ~draw.expected).sum()) for draw in draws)
@@ -350,8 +362,8 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares with the law how many trainings run away and how this share falls with sigma, and counts the seeds for
-    which the law is wrong.
+    """Compares with the formula how many trainings run away and how this share falls with `init_sigma`, and counts the
+    seeds for which the prediction is wrong.
     """
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}
@@ -380,8 +392,8 @@ def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedVal
 def fitted_slope(
     sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Returns the slope of log rate against log sigma and half the width of its 95% interval, weighted by the rates'
-    errors.
+    """Returns the slope of log share against log `init_sigma` and half the width of its 95% interval, weighted by the
+    errors of the shares.
 
     The slope is for rates without a law that predicts each single training. Where the rate bends, local slopes differ.
     """
