@@ -1,4 +1,5 @@
-"""The ledger: the Parquet tables that store a sweep's results. Reports, analyses and MLflow runs are derived from them.
+"""The ledger: the Parquet tables that store a sweep's results, one row per training and more. Reports, analyses and
+MLflow runs are derived from them.
 
 This module imports nothing: trainers need only the schema, and start faster without DuckDB.
 """

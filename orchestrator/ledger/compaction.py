@@ -1,7 +1,8 @@
-"""Merges fragments (the files that one commit wrote, one for each table), and removes what a crash or a merge left.
+"""Merges the ledger's many small files into larger ones, and removes files that a crash or a merge has left.
 
-A merge is published like a commit, under a new name. From that moment the fragments whose rows it holds are invalid;
-they are removed next. So each row is read exactly once, even after a crash.
+A fragment is the files of one commit, one for each table. A merge is published like a commit, under a new name. From
+that moment the fragments whose rows it holds are invalid; they are removed next. So each row is read exactly once, even
+after a crash.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -48,7 +49,7 @@ or 25,000 of `trainings`.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """The files that `recover` removed.
+    """The files without valid rows that `recover` has removed from a ledger.
 
     Attributes:
         uncommitted: Fragments whose commit was interrupted. Their trainings run again.
@@ -60,8 +61,9 @@ class Recovery:
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table. If parts of the ledger keep different probes of their curves
-    (every one, every second, ...), they stay apart.
+    """Merges a sweep's ledger into one file per table.
+
+    If parts of the ledger keep different probes of their curves (every one, every second, ...), these parts stay apart.
 
     Raises:
         UserError: If another process writes the ledger, or it cannot be read or written.
@@ -74,16 +76,18 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges all fragments of the ledger (the files of one commit each) whose curves keep the same probes, such as
-    every second one."""
+    """Merges all fragments (the files of one commit each) whose curves keep the same measured points (every one, every
+    second, ...) into one."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes files that hold no valid rows: those of interrupted commits, and those whose rows have been merged into
-    other files. Only the holder of the sweep's lock may call this function.
+    """Removes the ledger's files that hold no valid rows: those of interrupted commits, and those whose rows were
+    merged into other files.
+
+    Only the holder of the sweep's lock may call this function.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -112,8 +116,9 @@ def recover(place: Place) -> Recovery:
 
 
 def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Expression | None = None) -> str:
-    """Merges the given fragments (the files of one commit each) into a single one, sorted. Holds `_CELLS_AT_ONCE` cells
-    in memory at a time.
+    """Merges the given fragments (the files of one commit each) into a single one, with sorted rows.
+
+    Holds `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
         place: The sweep directory.
@@ -155,12 +160,12 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Chooses the fragments (the files of one commit each) to merge now, given the number of rows of each. Returns none
-    until there are more than `MAX_FRAGMENTS` that are not full.
+    """Chooses which fragments (the files of one commit each) to merge now, given each one's number of rows: the
+    smallest ones, or none while there are few.
 
-    It chooses the smallest two, then the next larger ones as long as each has fewer rows than the chosen ones together.
-    So a row is rewritten about log(number of commits) times, not once per commit. Rows of a full fragment are never
-    rewritten.
+    None are chosen until more than `MAX_FRAGMENTS` of them have fewer than `FULL_ROWS` rows. Then the smallest two are
+    chosen, and the next larger ones as long as each has fewer rows than the chosen ones together. So a row is rewritten
+    about log(number of commits) times, not once per commit. Rows of a full fragment are never rewritten.
     """
     by_size = sorted((name for name in rows if rows[name] < FULL_ROWS), key=lambda name: rows[name])
     if len(by_size) <= MAX_FRAGMENTS:
@@ -176,7 +181,9 @@ def due(rows: Mapping[str, int]) -> list[str]:
 def sorted_batches(
     place: Place, snapshot: Snapshot, table: str, thin: int = 1, leave_out: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a table in sorted order. Holds `_CELLS_AT_ONCE` cells in memory at a time.
+    """Yields all rows of one table in sorted order, in batches.
+
+    Holds `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
         place: The sweep directory.

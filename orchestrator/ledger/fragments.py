@@ -1,9 +1,10 @@
-"""The files of the ledger: how they are published, which of them hold valid rows, and how a reader opens them.
+"""The files of the ledger: how a commit publishes them, which of them hold valid rows, and how a reader opens them.
 
-A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ... The file
-in `trainings` appears last and commits the fragment. A merged fragment lists in its metadata the names that it
-`replaces`. The folder `trainings` is therefore the manifest: **a name counts if it is in `trainings` and no file there
-replaces it**. The next writer removes all other files. Names are never reused, so a replaced name cannot return.
+A *fragment* is the files of one commit, under one name in the folder of every table: `trainings/<name>.parquet`,
+`curves/<name>.parquet`, ... The file in `trainings` appears last and commits the fragment. A merged fragment lists in
+its metadata the names that it `replaces`. The folder `trainings` is therefore the manifest: **a name counts if it is in
+`trainings` and no file there replaces it**. The next writer removes all other files. Names are never reused, so a
+replaced name cannot return.
 
 A name ends with the digest of the file in `trainings`, and that file holds the digests of the other tables' files. A
 name therefore determines every byte of its fragment. Readers also verify checksums of pages.
@@ -51,7 +52,7 @@ class DamagedFileError(UserError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """The metadata that every file of the ledger carries about itself.
+    """The metadata that every file of the ledger carries: its sweep, the files that it replaces, and digests.
 
     Attributes:
         spec_sha256: Hash of the sweep's spec.
@@ -77,7 +78,9 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """An opened file of a table. On a local disk its rows stay readable even after a compaction has removed the file.
+    """An open file of one of the ledger's tables.
+
+    On a local disk its rows stay readable even after a compaction has removed the file.
 
     Attributes:
         fragment: The file as pyarrow's datasets take it.
@@ -92,7 +95,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows of a sweep that had been committed by one moment, as opened files.
+    """All results of a sweep that had been committed at one moment, as open files of the ledger.
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
@@ -112,8 +115,8 @@ class Snapshot:
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """Groups the names of the fragments by `Stamp.curves_every`, the distance between the probes that their curves
-        keep.
+        """Groups the names of the fragments (the files of one commit each) by how much their curves are thinned:
+        whether every measured point is kept, every second, ...
         """
         names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
@@ -121,7 +124,7 @@ class Snapshot:
         return names
 
     def only(self, names: Iterable[str]) -> "Snapshot":
-        """Returns a snapshot of the given fragments alone, without all others."""
+        """Returns a snapshot that has only the given fragments (the files of one commit each)."""
         chosen = set(names)
         return replace(
             self,
@@ -132,21 +135,26 @@ class Snapshot:
         )
 
     def tables(self) -> dict[str, ds.Dataset]:
-        """Returns the rows of every table, by the table's name."""
+        """Returns the rows of every table of the ledger as a dataset, by the table's name."""
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Returns the number of rows that each fragment has in the table `trainings`, by the fragment's name."""
+        """Returns how many rows of the table `trainings` each fragment (the files of one commit) has, by the fragment's
+        name.
+        """
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
     def rows_of_all_tables(self) -> dict[str, int]:
-        """Returns the number of rows that each fragment has in all tables together, by the fragment's name."""
+        """Returns how many rows each fragment (the files of one commit) has in all tables together, by the fragment's
+        name.
+        """
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
 
 def require_ledger(place: Place) -> None:
-    """Raises UserError if a directory holds no sweep. A directory with nothing but `sweep.json` is a sweep: its run was
-    killed at the start.
+    """Raises UserError if a directory holds no sweep.
+
+    A directory with nothing but `sweep.json` is a sweep, whose run was killed at the start.
     """
     # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -161,8 +169,10 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens the files of all commits, except files that were merged into others. A writer may be at work. The shards of
-    a sweep (the parts of its several drivers) are opened one after the other.
+    """Opens all files of a sweep's ledger that hold valid rows: those of all commits, except files that were merged
+    into others. A writer may be at work.
+
+    The shards of a sweep (the parts of its several drivers) are opened one after the other.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
@@ -239,32 +249,32 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """Finds the files of one table in which a column has another type than in the table's other files. Returns a
-    description of the difference by file name.
+    """Finds the files of one table in which a column has another type than in the other files. Returns a description of
+    the difference by file name.
     """
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
 def fragment_names(place: Place) -> list[str]:
-    """Returns the names of all fragments (the files of one commit each) in the folder `trainings`, in order. Those that
-    a merged fragment replaces are included."""
+    """Returns the names of all fragments (the files of one commit each) of a ledger, in order, including those that
+    were merged into others but not removed yet."""
     return sorted(place.names("trainings"))
 
 
 def names_in_all(place: Place) -> list[str]:
-    """Returns the names of all fragments like `fragment_names`. If the sweep has shards, returns those of all
-    shards."""
+    """Returns the names of all fragments like `fragment_names`; for a sweep with shards (parts with a driver each),
+    those of all shards."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files since the names `names` were listed."""
+    """Returns whether a compaction has begun to remove files of the ledger since the fragments `names` were listed."""
     return has_overtaken(fragment_names(place), names)
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files between two listings of a sweep's fragments."""
+    """Returns whether a compaction has begun to remove files of the ledger between two listings of its fragments."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
@@ -325,8 +335,8 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of the fragments whose rows are valid, given all files of `trainings`: those that no merged
-    fragment replaces."""
+    """Returns the names of the fragments (the files of one commit each) whose rows are valid: those that were not
+    merged into another one. `trainings` has all files of that table."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 
@@ -334,8 +344,9 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Publishes one fragment of the ledger, that is, the files of one commit. All its files are written before the
-    first one is renamed.
+    """Publishes the files of one commit (a fragment), one for each table of the ledger.
+
+    All files are written before the first one is renamed to its final name.
 
     Args:
         stem: The beginning of the fragment's name.
@@ -371,13 +382,16 @@ def publish(
 
 
 def reason(damage: Exception) -> str:
-    """Returns an error's message in one line. Leaves out `<Buffer>`, with which pyarrow names an opened file."""
+    """Returns an error's message in one line.
+
+    Leaves out `<Buffer>`, which pyarrow puts in place of the name of an open file.
+    """
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """Returns the error for a damaged file, with the fix that every command suggests."""
+    """Returns the error to raise for a damaged file of the ledger, with the fix that every command suggests."""
     return DamagedFileError(
         path,
         given=given,

@@ -1,7 +1,7 @@
-"""Finds and removes files that a sweep directory no longer needs: the commands `resume`, `replay` and `audit` do not
-read them.
+"""Finds and removes files that a sweep directory no longer needs: no command that continues, replays or audits the
+sweep reads them.
 
-The probes of curves can be thinned too, but only on request, because that removes results.
+On request it also thins curves (keeps only every second or so of their measured points), which removes results.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ _OWN_FOLDERS = {"", *TABLES, CHECKPOINTS, "bases", "code", "report", "report/rep
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A file in a sweep directory that is no longer needed.
+    """A file in a sweep directory that is no longer needed, or whose curves can be thinned.
 
     Attributes:
         file: The file's path in the sweep directory.
@@ -39,7 +39,7 @@ class Garbage:
 
 
 def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[Garbage]:
-    """Finds files that are no longer needed, and removes them if asked to, under the sweep's lock.
+    """Finds files in a sweep directory that are no longer needed. Removes them if asked to, under the sweep's lock.
 
     Args:
         where: The sweep directory.
@@ -74,7 +74,8 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger with fewer probes: of each curve, every `every`-th probe stays, with the first and the last.
+    """Rewrites the ledger with fewer points of each curve: every `every`-th measured point stays, besides the first and
+    the last.
 
     As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
     continues. Only the holder of the sweep's lock may call it.
@@ -90,7 +91,7 @@ def thin_curves(place: Place, every: int) -> None:
 
 
 def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
-    """Yields the files of the table `curves` from which probes can be removed.
+    """Yields the files of the table `curves` from which measured points can be removed.
 
     Raises:
         UserError: If the sweep is not finished or was merged, or if earlier thinning has removed some of these probes.

@@ -43,8 +43,8 @@ them.
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
-    """Runs one SQL query over several sweeps, whose rows are united in the views `trainings`, `curves`, `heads` and
-    `trials`.
+    """Runs one SQL query over several sweeps. The rows of all sweeps are in the views `trainings`, `curves`, `heads`
+    and `trials`.
 
     Raises:
         UserError: If `sql` is not one query, if DuckDB refuses it, or if a sweep is given twice.
@@ -53,7 +53,7 @@ def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Runs one SQL query over the views of a connection.
+    """Runs one SQL query on a connection to the views of a ledger, and returns the answer as a table.
 
     Raises:
         UserError: If `sql` is no query, or several; if DuckDB refuses it; if the answer is too large.
@@ -71,7 +71,7 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
-    """Yields the name of a DuckDB type, then the names of all types nested in it."""
+    """Yields the name of a DuckDB type, such as `list`, then the names of the types that are nested in it."""
     yield kind.id
     if kind.id in ("list", "array", "struct", "map"):
         for _, inner in kind.children:
@@ -79,8 +79,10 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL that selects all columns. Selects by position, because names may repeat. A column for which
-    `stays` returns false is converted to text.
+    """Returns the SQL that selects all columns of an answer. A column for which `stays` returns false is converted to
+    text.
+
+    Columns are selected by position, because names may repeat.
     """
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
@@ -101,7 +103,7 @@ def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
 
 
 def render(table: pa.Table, format: str, out: Path | None) -> None:
-    """Writes a table to the file `out`, or to stdout if `out` is `None`.
+    """Writes the answer to a query to the file `out`, or to stdout if `out` is `None`, in the requested format.
 
     Args:
         format: `table` (the first rows, for the terminal), `csv`, `json` (a list of records), or `parquet`.
@@ -175,8 +177,8 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Converts times that Python's datetime cannot represent to text, such as `infinity` or `0044-03-15 (BC)`. Returns
-    the table.
+    """Returns the table with times that Python's datetime cannot represent converted to text, such as `infinity` or
+    `0044-03-15 (BC)`.
     """
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):

@@ -1,4 +1,7 @@
-"""Reads a sweep's ledger, also during a run: each call sees every row that has been committed, exactly once."""
+"""Reads the results of a sweep from its ledger, also during a run.
+
+Each call sees every row that has been committed, exactly once.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +25,7 @@ _ATTEMPTS = 5
 
 
 class Ledger:
-    """Reads the tables of one sweep.
+    """Reads the tables of one sweep's ledger: `trainings`, `curves` and `heads`, also by SQL.
 
     Args:
         where: The sweep directory, or `s3://BUCKET/PREFIX`.
@@ -40,23 +43,28 @@ class Ledger:
         self._fetched: tuple[list[str], Tables] | None = None
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns one row per training."""
+        """Returns the table `trainings`: one row per training, with its parameters, seed, outcome and losses."""
         return self._read("trainings", columns, filter)
 
     def curves(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns one row per training, step and metric: the measured values."""
+        """Returns the table `curves`: the value of each metric, with one row per training, step of measurement and
+        metric.
+        """
         return self._read("curves", columns, filter)
 
     def heads(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns one row per training, probe step, layer and head; none for a workload without attention heads."""
+        """Returns the table `heads`, with one row per training, step of measurement, layer and attention head; no rows
+        for a workload without heads.
+        """
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns 1 if every probe (measurement) of the curves is stored, or k if some curves keep only every k-th."""
+        """Returns 1 if every measured point of the curves is stored, or k if some curves keep only every k-th."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
+        """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials` of the rows that are
+        committed now.
 
         Compactions do not disturb the connection: the views are opened files, or tables in memory if the sweep is in an
         object store. For one query, `ask` downloads less. SQL has no access to the file system.
@@ -64,22 +72,24 @@ class Ledger:
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Returns `question(connection)` for a connection as from `connect`. Calls `question` again if a compaction
-        removes a file meanwhile.
+        """Returns `question(connection)` for a connection as from `connect`.
+
+        If a compaction removes a file meanwhile, `question` is called again.
         """
         return ask_all([self], question)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context that yields a connection as from `connect`. If a damaged file causes an error in the context, the
-        error names the file."""
+        """A context that yields a connection as from `connect`. An error in the context that comes from a damaged file
+        gets the file's name."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
     def tables(self) -> Tables:
-        """Returns all tables as of now, by name. The tables stay readable even when their files are removed.
+        """Returns all tables of the ledger with the rows that are committed now, by name.
 
-        From an object store the tables are downloaded completely, and again only when the files there have changed.
+        They stay readable even when their files are removed. From an object store the tables are downloaded completely,
+        and again only when the files there have changed.
         """
         if self.place.pins_open_files:
             return open_snapshot(self.place).tables()
@@ -110,7 +120,9 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """Answers a question over the united rows of several sweeps. Otherwise like `Ledger.ask`."""
+    """Returns `question(connection)` for a connection to the united rows of several sweeps, otherwise like
+    `Ledger.ask`.
+    """
 
     def answer(snapshots: list[Snapshot]) -> T:
         with connect_to_shared([snapshot.tables() for snapshot in snapshots]) as connection:

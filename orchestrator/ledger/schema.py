@@ -1,4 +1,4 @@
-"""The columns of the ledger's tables, and the checks that a file has these columns."""
+"""The columns of the ledger's tables (`trainings`, `curves`, `heads`), and checks that a file has them."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,8 +135,8 @@ def trainings_schema(
 
 
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
-    """Returns the columns of each table of a workload's sweeps. A workload without attention heads has no table
-    `heads`."""
+    """Returns the columns of each table in which sweeps of a workload store their results. A workload without attention
+    heads has no table `heads`."""
     # The type is `Any`, because mypy takes the `__hash__` of the class for that of its instances.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
@@ -191,8 +191,8 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Converts a table to the schema: orders and encodes its columns, and puts null for every double that is not
-    finite.
+    """Converts a table to the columns that the ledger requires: orders and encodes its columns, and puts null for every
+    double that is not finite.
 
     Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
 
@@ -217,7 +217,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
-    """Describes how the columns of a file differ from the columns that its table must have."""
+    """Describes how the columns of a file differ from those that its table in the ledger must have."""
     fields = dict(zip(schema.names, schema, strict=True))
     if len(fields) < len(schema.names):
         yield "several columns of the same name"
@@ -239,8 +239,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Finds the files in which a column has another type than in an earlier file of the list. Returns a description of
-    the difference by file name.
+    """Finds the files in which a column has another type than in the files before. Returns a description of the
+    difference by file name.
     """
     known: dict[str, pa.DataType] = {}
     problems = {}
@@ -312,7 +312,8 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Maps the values of a column to integers in the same order: integers to themselves, texts to their ranks."""
+    """Converts the values of a column to integers that sort in the same order: integers stay, texts become their
+    ranks."""
     chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)
@@ -329,10 +330,10 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """Thins curves: returns every k-th probe (measurement) of each curve, besides the first and the last.
+    """Thins curves: of each curve every k-th measured point stays, besides the first and the last.
 
-    The probes are counted from the start, so that trainings of different lengths keep the same steps, and medians over
-    trainings can still be computed.
+    The points (probes) are counted from the start, so that trainings of different lengths keep the same steps, and
+    medians over trainings can still be computed.
 
     Args:
         curves: Rows of `curves` in their order; each curve must be complete.
@@ -342,7 +343,9 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
 
 
 def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """Returns how many rows the function `thinned` keeps, given the number of probes (measurements) of each curve."""
+    """Returns how many rows of the table `curves` the function `thinned` keeps, given each curve's number of measured
+    points.
+    """
     return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
 
 

@@ -1,5 +1,5 @@
-"""The rules for a trial, a configuration that trains with several seeds: which of its trainings have ended, which count
-as results, and which value is reported to the Optuna study.
+"""The rules by which a trial (one configuration, trained with several seeds) is complete, and by which its trainings
+give the value that the Optuna study gets.
 
 Judged trainings are those that neither failed nor were pruned.
 """
@@ -22,8 +22,9 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended: what the rules on numbers of trainings and the objectives need. `eval_loss` is `None` if
-    the loss was not finite.
+    """How a training ended, as far as the rules for trials and objectives need it.
+
+    `eval_loss` is `None` if the loss was not finite.
     """
 
     outcome: str
@@ -38,7 +39,8 @@ class Ending(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the Optuna study is told about a trial: the values of the objectives, and how far constraints are violated.
+    """The result of a trial that the Optuna study gets: the values of the objectives, and how far constraints are
+    violated.
 
     Attributes:
         values: The value of each objective.
@@ -56,7 +58,10 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EndedTrainings:
-    """The ended trainings of one trial, by replicate number. A replicate that is recorded twice counts once."""
+    """Those trainings of one trial that have ended, by replicate (their number in the trial).
+
+    A replicate that is recorded twice counts once.
+    """
 
     by_replicate: dict[int, Ending] = field(default_factory=dict)
 
@@ -72,11 +77,13 @@ class EndedTrainings:
 
     @property
     def stuck(self) -> Ended:
-        """Whether each training is stuck, by replicate; `None` for a training that failed or was pruned."""
+        """Whether each training of the trial is stuck, by replicate number; `None` for a training that failed or was
+        pruned.
+        """
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
-        """Returns the trainings with the replicate numbers 0 to n - 1."""
+        """Returns only the trainings with the replicate numbers 0 to n - 1."""
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def without(self, replicates: Collection[int]) -> "EndedTrainings":
@@ -86,7 +93,9 @@ class EndedTrainings:
         )
 
     def told(self, spec: Sweep) -> Told | None:
-        """Returns what the Optuna study is told about the trial; `None` if all trainings failed or were pruned."""
+        """Returns the trial's result for the Optuna study (values and violations); `None` if all trainings failed or
+        were pruned.
+        """
         judged = self.judged
         if not judged:
             return None
@@ -115,7 +124,8 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 
 
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
-    """Yields the ended trainings of each trial, in the order of the trials' numbers, from rows of `trainings`.
+    """Yields the ended trainings of each trial, in the order of the trials' numbers, from rows of the table
+    `trainings`.
 
     Converts the rows of a few trials at a time, because a million rows at once would take a gigabyte of memory.
     """
@@ -129,13 +139,15 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
 
 
 def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) -> dict[int, float]:
-    """Returns the objective's value for each trial. Leaves out trials whose trainings all failed or were pruned."""
+    """Returns for each trial the value of one objective. Trials whose trainings all failed or were pruned are left
+    out.
+    """
     values = {trial: ended.value(objective) for trial, ended in trials.items()}
     return {trial: value for trial, value in values.items() if value is not None}
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """Reads the columns of `trainings` from which a trial's value and completeness are computed.
+    """Reads those columns of the table `trainings` that determine whether a trial is complete, and its value.
 
     Args:
         connection: From `Ledger.connect`.

@@ -1,6 +1,7 @@
-"""Checks that the files of a ledger are the files that were written, and moves damaged ones to the folder `set_aside`.
+"""Checks that the ledger's files are unchanged since they were written, and moves damaged ones to the folder
+`set_aside`.
 
-Fragments of old versions have no digests, so they are only checked for being readable.
+Files of old versions have no digests, so they are only checked for being readable.
 """
 
 import os
@@ -33,7 +34,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A problem of one file of a ledger, or of all files of one table together.
+    """A problem that was found in one file of a ledger, or in the files of one table together.
 
     Attributes:
         file, what: The file, and the problem in words.
@@ -50,8 +51,8 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result of checking every file of a ledger: its sound and its damaged fragments (the files of one commit
-    each).
+    """The result of checking every file of a ledger: which fragments (the files of one commit each) are sound, and
+    which are damaged.
 
     Attributes:
         sound: The opened files, by fragment and table, of committed fragments whose files are unchanged.
@@ -63,10 +64,10 @@ class Examination:
 
 
 def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
-    """Checks every file of a ledger and returns the problems. Changes nothing. No writer may be at work.
+    """Checks every file of a ledger and returns the problems. Changes nothing.
 
     Each file must be readable and unchanged, belong to this sweep and have the right columns. A file that is no longer
-    needed is a problem too.
+    needed is a problem too. No writer may be at work.
 
     Args:
         spec_sha256: Hash of the sweep's spec.
@@ -101,7 +102,7 @@ def examine(place: Place) -> Examination:
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
-        """Checks all files of one table. Returns the sound ones by name, and adds the others to `faults`."""
+        """Checks all files of one table. Returns those that are sound by name, and adds the others to `faults`."""
         files = at_once(lambda name: _check(place, table, name, digests[name]), digests, place.n_at_once)
         checked = dict(zip(digests, files, strict=True))
         for name, file in checked.items():
@@ -129,7 +130,8 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading tables. If a damaged file causes an error, the context raises an error that names the file.
+    """A context for reading tables of the ledger. An error in it that comes from a damaged file is replaced by one that
+    names the file.
 
     Raises:
         UserError: If a file is damaged or cannot be read now, or if Arrow or DuckDB refuse the tables.
@@ -164,8 +166,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves a fragment's files (those of one commit) to the sweep's folder `set_aside`, so that its trainings do not
-    count any more. Idempotent."""
+    """Moves the files of one commit (a fragment) to the sweep's folder `set_aside`, so that the trainings in them do
+    not count any more. Idempotent."""
     # The file of `trainings` is moved last. As long as it is in place, the fragment is still listed, so another call
     # can complete a move that was interrupted.
     for table in TABLES:
@@ -174,8 +176,9 @@ def set_aside(place: Place, name: str) -> None:
 
 
 def set_damage_aside(place: Place) -> dict[str, str]:
-    """Moves all damaged fragments (the files of one commit each) to the folder `set_aside`. Only the holder of the
-    sweep's lock may call it.
+    """Moves all damaged fragments (the files of one commit each) to the folder `set_aside`.
+
+    Only the holder of the sweep's lock may call it.
 
     Returns:
         A message for each fragment, by name.
@@ -195,11 +198,11 @@ def set_damage_aside(place: Place) -> dict[str, str]:
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Moves fragments (the files of one commit each) that repeat trainings of larger ones to the folder `set_aside`.
-    Only the holder of the sweep's lock may call it.
+    """Finds trainings that are in two fragments (the files of one commit each), and moves the smaller fragment to the
+    folder `set_aside`.
 
     A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
-    lock to two hosts.
+    lock to two hosts. Only the holder of the sweep's lock may call it.
 
     Returns:
         A message for each fragment, by name.
@@ -222,7 +225,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Raises UserError if the files of two commits hold the same training. Call it before they are merged."""
+    """Raises UserError if two commits of the ledger contain the same training. Called before files are merged."""
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",

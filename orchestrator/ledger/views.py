@@ -1,4 +1,4 @@
-"""DuckDB views of the ledger's tables, for one sweep or several together, and functions that quote names and texts for
+"""DuckDB views of the ledger's tables, for one sweep or several together, and functions that quote names and texts in
 SQL."""
 
 from collections.abc import Mapping, Sequence
@@ -70,12 +70,12 @@ def identifier(name: str) -> str:
 
 
 def param_column(name: str) -> str:
-    """Returns the quoted name of a parameter's column."""
+    """Returns the name of the column that holds a parameter, quoted for SQL."""
     return identifier(f"param_{name}")
 
 
 def literal(text: str | None) -> str:
-    """Quotes a text for SQL; returns NULL for `None`."""
+    """Quotes a text as an SQL literal; returns NULL for `None`."""
     return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
 
 
@@ -158,7 +158,8 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
 
 
 def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
-    """Returns a table with one row per outcome that a training may have, in the order of all tables and figures."""
+    """Returns a table with one row for each outcome that a training may have, in the order that all tables and figures
+    use."""
     own: dict[str, Outcome] = {}
     for tables in reversed(sweeps):
         own |= outcomes_in(tables["trainings"].schema)
@@ -170,7 +171,7 @@ def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
 
 
 def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
-    """Returns the outcomes that a training may have, by label, in the order of all tables and figures.
+    """Returns the outcomes that a training may have, by label, in the order that all tables and figures use.
 
     Args:
         connection: From `connect`.
@@ -180,7 +181,7 @@ def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
 
 
 def _trials_view(columns: Sequence[str]) -> str:
-    """Returns the SQL of the view `trials`: one row per configuration, computed from the view `trainings`.
+    """Returns the SQL of the view `trials`, which has one row per trial: counts, rates and losses over its trainings.
 
     A `param_<name>` column is null if the trial's trainings differ in it. Failed and pruned trainings count only in
     `n_trainings`, `n_failed`, `n_pruned` and `seconds`. Losses are `eval_loss`; a loss that is not finite counts as the

@@ -1,5 +1,6 @@
-"""Commits the rows of packs (trainings that run as one batched program) to the ledger. The sweep's driver is the only
-writer.
+"""Writes the results of trainings to the ledger. The sweep's driver is the only writer.
+
+The rows of one or several packs (trainings in one batched program) are written in one commit.
 """
 
 import ctypes
@@ -23,10 +24,10 @@ IS_FAILED = pc.field("outcome") == "failed"
 
 
 def share_freed_memory() -> None:
-    """Makes threads that start later in this process share one memory pool. Has no effect without glibc.
+    """Makes threads that start later in this process share one pool of freed memory. Has no effect without glibc.
 
-    By default each thread has its own pool and keeps freed memory in it. After the first merge of fragments Arrow's
-    threads would so keep tens of MiB.
+    By default each thread keeps freed memory in a pool of its own. After the first merge of fragments Arrow's threads
+    would so keep tens of MiB.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -35,7 +36,7 @@ def share_freed_memory() -> None:
 
 
 class LedgerWriter:
-    """Writes the ledger of one sweep. Each commit adds one fragment (a file for each table) atomically.
+    """Writes the ledger of one sweep. Each commit atomically adds one fragment: a file for each table.
 
     Opening a writer moves fragments that are damaged or repeat trainings to the folder `set_aside`, and removes files
     that a crash of an earlier writer has left. The writer keeps no rows in memory.
@@ -74,15 +75,15 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Raises UserError if another process has taken the lock. Call it before anything is written outside the
+        """Raises UserError if another process has taken the sweep's lock. Called before anything is written outside the
         ledger."""
         self._lock.confirm()
 
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs (trainings that share one batched program) that ended together to the ledger, as the
-        files of one commit. The rows are durable when the call returns.
+        """Adds the results of trained packs (trainings in one batched program) to the ledger in one commit. The rows
+        are durable when the call returns.
 
         Args:
             pack: The name of the first pack, with which the fragment's name begins. It may be given again: each commit
@@ -109,11 +110,11 @@ class LedgerWriter:
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
-        """Removes the rows of failed trainings from the ledger, so that these trainings run again. Durable when the
-        call returns. Idempotent.
+        """Removes the rows of failed trainings from the ledger, so that these trainings can run again. Idempotent.
 
         The rows are first written to `set_aside/failed-*.json`. Then new fragments without the rows replace the old
-        ones, as in a merge. So after a crash each row is in the ledger, or else in that file.
+        ones, as in a merge. So after a crash each row is in the ledger, or else in that file. The removal is durable
+        when the call returns.
 
         Raises:
             UserError: If another process has taken the lock, or the place cannot be written.
@@ -168,8 +169,8 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns the number of rows of each fragment that may be merged. The fragments (the files of one commit each) are
-    grouped by the distance between the probes that their curves keep."""
+    """Returns for each fragment (the files of one commit) that may be merged its number of rows. The fragments are
+    grouped by how much their curves are thinned."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}
