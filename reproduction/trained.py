@@ -1,4 +1,6 @@
-"""Trainings of reproductions: a sweep, which runs and resumes like any other, or trainings in this process."""
+"""Runs the trainings of a reproduction: as a sweep, which can be resumed like any other, or directly in this
+process.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,8 +39,8 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs a shipped sweep to its end, or resumes it. A sweep that has ended is only read, because published copies
-    cannot be resumed.
+    """Runs a shipped sweep to its end, or resumes it. A sweep that has ended is only read, because the published copies
+    of sweeps cannot be resumed.
 
     Args:
         name: The name of the shipped sweep.
@@ -104,7 +106,8 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """Trainings with equal static parameters that were trained to their end in this process, with the results.
+    """Trainings with equal static parameters that were trained to their end in this process, with their measurements
+    and outcomes.
 
     Attributes:
         parameters: The parameters of the trainings.
@@ -131,7 +134,8 @@ def trained(
     compiled: bool = False,
     probes: Sequence[int] = (),
 ) -> Trained[P]:
-    """Trains a model from each seed to its end in this process, all as one pack, and returns the results.
+    """Trains a model from each seed to its end, all in one batched program in this process, and returns the
+    measurements and outcomes.
 
     Args:
         workload: The problem.
@@ -153,8 +157,8 @@ _known: dict[str, Programs] = {}
 
 
 def block_programs(workload: str) -> Programs | None:
-    """Returns the programs that the block engine compiles for a workload, each compiled once; `None` if this machine
-    cannot compile.
+    """Returns the compiled programs with which the block engine trains a workload; each is compiled only once. `None`
+    if this machine cannot compile.
 
     Args:
         workload: The workload's name.

@@ -1,6 +1,5 @@
-"""docs/mission.md for category pairs: which parameters decide whether a training ends at the zero, the point where the
-gradient vanishes (sweep `mission_pairs`). docs/notes/precision.md: which float32 trainings are stuck at a zero of the
-gradient, and which are held there only by rounding.
+"""Study of docs/mission.md for category pairs: which parameters decide whether a training ends at a zero of the
+gradient (sweep `mission_pairs`); and which float32 trainings are held there only by rounding (docs/notes/precision.md).
 
 Axes: T trial.
 """
@@ -61,7 +60,8 @@ from trainings where outcome != 'failed' group by trial order by trial
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of the sweep `mission_pairs`: for each quantity an array (n_trials,).
+    """The trials of the sweep `mission_pairs`: an array (n_trials,) for each quantity, such as the number of trainings
+    stuck at a zero of the gradient.
 
     `loss` is the median over the trainings of a trial that end at the zero, or NaN.
     """
@@ -99,8 +99,8 @@ class Trials:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Tests which parameters move the border in init_sigma (where half of the trainings are stuck) in a finished sweep,
-    and draws phase diagrams.
+    """Tests in a finished sweep which parameters change the init_sigma at which half of the trainings are stuck (the
+    border), and draws phase diagrams.
     """
     trials = Trials.read(sweep)
     parts, model = _model(trials)
@@ -130,8 +130,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns the factors by which, according to theory, values of other parameters multiply the border in init_sigma
-    (where half of the trainings are stuck), by the name of the value.
+    """Returns the factors by which other parameters multiply the init_sigma at which half of the trainings are stuck,
+    as theory predicts them, by parameter value.
 
     The factors follow if attention's gradient has the size (attention scale) * init_sigma^2 and L-BFGS stops by
     comparing losses.
@@ -145,32 +145,32 @@ def derived_factors(loss: float) -> Mapping[str, float]:
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """Returns each trial's init_sigma, (n_trials,), converted by theory to the value with the same effect at attention
-    scale 1.
+    """Returns the init_sigma of each trial, (n_trials,), converted by theory to the init_sigma that would have the same
+    effect at attention scale 1.
     """
     factors = derived_factors(float(np.nanmedian(trials.loss)))
     return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """Returns each trial's init_sigma, (n_trials,), converted by theory to the value with the same effect in float64 at
-    attention scale 1, so that all trials share one border between stuck and free.
+    """Returns the init_sigma of each trial, (n_trials,), converted by theory to the init_sigma that would have the same
+    effect in float64 at attention scale 1. All trials then share one border between stuck and free trainings.
     """
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """Returns a row with the init_sigma at which half of all trainings are stuck, after the trials' values are
-    converted to float64 and attention scale 1 (`moved`).
+    """Returns a row with the init_sigma at which half of all trainings are stuck, after `moved` has converted each
+    trial's init_sigma to float64 and attention scale 1.
     """
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Returns the parameters as columns (n_trials, terms) by name, and the fitted model of where half of the trainings
-    are stuck; `None` for too few trials.
+    """Returns the parameters as regression columns (n_trials, terms) by name, and the fitted model of the init_sigma at
+    which half of the trainings are stuck; `None` instead of the model if there are too few trials.
     """
     columns = {
         "dtype": [trials.dtype == "float32"],
@@ -203,8 +203,9 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields for each combination of two parameter values a row with the init_sigma at which half of the trainings are
-    stuck, estimated without regression.
+    """Yields for each combination of an attention scale with a floating-point type, or with a variant of the model, a
+    row with the init_sigma at which half of the trainings are stuck. It is estimated from these trials alone, without
+    regression.
     """
     for names, column in ((DTYPES, trials.dtype), (VARIANTS, trials.variant)):
         for first, scale in itertools.product(names, SCALES):
@@ -213,7 +214,7 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
 
 
 def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
-    """Returns a row with the sigma at which half of the trainings end at the zero of the gradient."""
+    """Returns a row with the init_sigma at which half of the trainings end at a zero of the gradient."""
     counts = zip(trials.n, trials.n_zero, strict=True)
     holds = np.concatenate([np.arange(size) < count for size, count in counts]).astype(np.float64)
     return border_row(name, *half_point(np.repeat(np.log(sigma), trials.n.astype(int)), holds, of_trials=True))
@@ -230,8 +231,8 @@ def _by_sigma(trials: Trials) -> list[list[str]]:
 
 
 def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
-    """Tests for each pair of parameters whether they interact in how they move the border in init_sigma, where half of
-    the trainings are stuck.
+    """Tests for each pair of parameters whether the effect of one on the border (the init_sigma at which half of the
+    trainings are stuck) depends on the other.
     """
     main = np.column_stack(list(parts.values()))
     pairs = list(itertools.combinations(parts, 2))
@@ -245,7 +246,7 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
 
 
 def share_of(n: NDArray[Any], k: NDArray[Any]) -> Rate:
-    """Returns the rate of trainings with a property, with its interval, given that k of the n trainings of each trial
+    """Returns the rate of trainings that have some property, with its interval. Of the n trainings of each trial, k
     have it.
     """
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
@@ -253,7 +254,7 @@ def share_of(n: NDArray[Any], k: NDArray[Any]) -> Rate:
 
 @house_style()
 def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
-    """Draws a phase diagram over init_sigma and layer_norm_eps: how often trainings end at the zero of the gradient."""
+    """Draws a phase diagram: how often trainings end at a zero of the gradient, by init_sigma and layer_norm_eps."""
     shown = trials.where(chosen)
     counts = TrialCounts(shown.sigma, shown.eps, shown.n, shown.n_zero)
     x, y = (
@@ -274,8 +275,8 @@ the trainings are stuck."""
 
 
 def reproduce_samplers(directory: Path, console: Console) -> Comparison:
-    """Trains full models (attention, LayerNorm and a feed-forward part) in 64 trials x 4 seeds for each of three
-    samplers, which choose the trials.
+    """Runs three sweeps of full models (attention, LayerNorm and a feed-forward part), whose trials are chosen by three
+    different samplers: 64 trials x 4 seeds each.
     """
     drawn = load_sweep("mission_pairs").but(trials=N_TRIALS)
     sweeps = [swept("mission_pairs", directory, console, "auto", changed=drawn)]
@@ -292,7 +293,7 @@ def reproduce_samplers(directory: Path, console: Console) -> Comparison:
 
 
 def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how the first 64 trials of a finished sweep over the search space of `mission_pairs` ended."""
+    """Reports the outcomes of the first 64 trials of a finished sweep over the search space of `mission_pairs`."""
     del directory
     sampler = sweep.spec.sampler
     rows = [replace(row, name=f"{sampler}: {row.name}") for row in rows_of(Trials.read(sweep, N_TRIALS))]
@@ -300,7 +301,9 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows that say how all trials ended, and how those ended that were drawn last."""
+    """Returns rows that count the trials without a training stuck at the zero of the gradient, those in which all are
+    solved, and those near the border between stuck and free; over all trials, and over those drawn last.
+    """
     border = one_border(trials)
     counts = {
         "no training ends at the zero": trials.n_zero == 0,
@@ -335,8 +338,8 @@ def reproduce_promoted(directory: Path, console: Console) -> Comparison:
 
 
 def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Repeats in float64 each training of a sweep that is stuck in float32, and compares the init_sigma at which half
-    of the trainings are stuck.
+    """Repeats in float64 each training of a float32 sweep that is stuck, and compares between float32 and float64 the
+    init_sigma at which half of the trainings are stuck.
     """
     rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
     console.print(f"promoting {len(rows)} stuck trainings of float32")
@@ -359,7 +362,9 @@ def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -
 
 
 def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
-    """Returns which trainings that are stuck in float32 are stuck in float64 too, (len(rows),)."""
+    """Repeats in float64 the given trainings that are stuck in float32. Returns which of them are stuck in float64 too,
+    (len(rows),).
+    """
     stays = np.zeros(len(rows), dtype=bool)
     keys = [parameters_of(row).static_key() for row in rows]
     for key in dict.fromkeys(keys):
@@ -372,8 +377,8 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
 
 
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
-    """Reports which share of the trainings stuck in float32 is freed by float64. The interval allows for trainings of
-    one trial that end alike.
+    """Reports which share of the trainings stuck in float32 is free when repeated in float64. Its interval takes into
+    account that trainings of one trial end alike.
     """
     _, place = np.unique([row["trial"] for row in rows], return_inverse=True)
     rate = share_of(np.bincount(place), np.bincount(place, weights=~stays))
@@ -381,8 +386,8 @@ def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValu
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials behind each curve of the figure. `n_zero` counts a trial's trainings that end at the
-    gradient's zero.
+    """Returns the trials for each curve of the figure. `n_zero` counts the trainings of a trial that end at a zero of
+    the gradient.
     """
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
@@ -400,8 +405,8 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 
 def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
-    """Returns the numbers of the logarithmic bins of init_sigma, and for each curve the rate in each bin of trainings
-    that end at the gradient's zero.
+    """Returns the numbers of the logarithmic bins of init_sigma; and for each curve of the figure the rate, in each
+    bin, of trainings that end at a zero of the gradient.
     """
     places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
     every = np.concatenate(list(places.values()))
@@ -420,8 +425,8 @@ def _by_moved_sigma(indices: range, rates: Mapping[str, list[Rate]]) -> list[lis
 
 
 def _figure(indices: range, rates: Mapping[str, list[Rate]], borders: Sequence[ComparedValue]) -> Figure:
-    """Draws how often trainings end at the gradient's zero by `init_sigma`, with the values at which half of them do
-    and their intervals.
+    """Draws against `init_sigma` how often trainings end at a zero of the gradient, and marks the `init_sigma` at which
+    half of them do, with its interval.
     """
     figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
     panel = figure.subplots()

@@ -1,5 +1,5 @@
-"""docs/mission.md for translators: on which parameters their loss and the roles of their heads depend (sweep
-`mission_random`).
+"""Study of docs/mission.md for translators: which parameters their loss and the roles of their attention heads depend
+on (sweep `mission_random`).
 
 Axes: T trial.
 """
@@ -47,7 +47,9 @@ from trainings where outcome not in ('failed', 'diverged') group by trial order 
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Tests on which parameters the losses and head roles of a finished sweep depend, and draws the losses."""
+    """Tests on which parameters the losses of a finished sweep's translators and the roles of their attention heads
+    depend, and draws the losses.
+    """
     data = SweepData.open(sweep.place)
     with data.reading() as connection:
         columns = [np.array(column) for column in zip(*connection.execute(_TRIALS).fetchall(), strict=True)]
@@ -78,7 +80,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
-    """Returns the parameters as columns (n_trials, terms) by name."""
+    """Returns the swept parameters as regression columns (n_trials, terms) by name."""
     decades = np.log10(sigma / _CENTRE)
     parts = {"init_sigma": np.column_stack([decades, decades**2, decades**3]), "layer_norm_eps": np.log10(eps)[:, None]}
     for name, (_, *levels) in _LEVELS.items():
@@ -103,8 +105,8 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
 
 
 def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
-    """Tests whether epsilon matters where init_sigma is below sqrt(epsilon), as theory expects, and whether it matters
-    elsewhere.
+    """Tests whether LayerNorm's epsilon affects the loss where init_sigma is below sqrt(epsilon), as theory expects,
+    and whether it does so elsewhere.
 
     Args:
         parts: The parameters.
@@ -118,8 +120,8 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns a row with the factor by which a parameter's term multiplies the loss above the achievable one: the
-    exponential of its coefficient.
+    """Returns a row with the factor by which one regression term of a parameter multiplies the excess loss (above the
+    lowest achievable loss): the exponential of the term's coefficient.
     """
     low, high = fitted.conf_int()[1 + term]
     ours, low, high = (float(np.exp(exponent)) for exponent in (fitted.params[1 + term], low, high))
@@ -135,8 +137,8 @@ def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
 
 
 def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
-    """Tests for each pair of parameters whether they interact in their effect on the loss. Of init_sigma only the
-    linear and square terms enter.
+    """Tests for each pair of parameters whether the effect of one on the loss depends on the other. For init_sigma only
+    the linear and the square term are used.
     """
     main = np.column_stack(list(parts.values()))
     slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
@@ -169,8 +171,8 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports how many times faster a head role emerges with more rare-token columns (columns of attention that every
-    query may see), at equal windows.
+    """Reports as hazard ratios how much faster attention heads take a role if every query may see more columns of rare
+    tokens, for equal windows.
     """
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:
@@ -180,8 +182,8 @@ def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
 
 
 def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
-    """Returns a table of how often each head role has emerged: a line for each value of the parameter, a column for
-    each role.
+    """Returns a table of how often attention heads have taken each role: a line for each value of a parameter, a column
+    for each role.
     """
     [first, *_] = onsets.values()
     lines = [[first.by, "trainings", *onsets]]

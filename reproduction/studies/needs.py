@@ -1,5 +1,5 @@
-"""Study of docs/interventions.md: how much sooner or later trainings reach a goal with an intervention than
-without it.
+"""Study of docs/interventions.md: how much faster or slower trainings reach a goal with an intervention than without
+one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ MARKOV = ("unigram", "bigram", "previous_token, layer 0", "induction, layer 1", 
 
 
 def compare(title: str, shown: Sequence[str], sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares how fast trainings of a finished sweep over `intervention` reach goals (hazard ratios) with what they do
-    without an intervention.
+    """Compares how fast trainings of a finished sweep reach goals with each intervention and without one, as hazard
+    ratios.
 
     Args:
         title: The subject, the title of the table.

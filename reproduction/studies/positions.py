@@ -1,5 +1,6 @@
-"""The figures and numbers of docs/zeros.md on system P: the zero of the gradient, the plateau at the mean predictor,
-the valley at infinity (a descent along which the weights grow without end), and saturated softmax.
+"""The figures and numbers of docs/zeros.md on system P (attention by positions): the zero of the gradient, the plateau
+at the mean predictor, the valley at infinity (a descent along which the weights grow without end), and saturated
+softmax.
 
 System P is the variant `positions_only`. Its trainings run in this process: there is no sweep.
 Axes: L training, P probe.
@@ -101,7 +102,9 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that start near the gradient's zero and pass the loss of the mean predictor on their way down."""
+    """Trains system P from starts near the zero of the gradient, and draws how the loss stays near that of the mean
+    predictor on its way down.
+    """
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
     rows: list[ComparedValue] = []
@@ -146,16 +149,16 @@ def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[Co
 
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that descend the valley at infinity, where the weights grow without end, and tests what resetting
-    their weights changes.
+    """Trains models that descend the valley at infinity, along which the weights grow without end, and tests whether
+    resetting their weights lets them solve the task.
     """
     figure, followed = _followed(size)
     return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *followed]
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Returns the rows on the valley at infinity, a descent along which the weights grow without end, from trainings
-    far down in it. Draws no figure.
+    """Returns rows that describe trainings far down in the valley at infinity, a descent along which the weights grow
+    without end. Draws no figure.
     """
     return _followed(size)[1]
 
@@ -170,7 +173,7 @@ def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
-    """Returns a row with the rate of trainings whose weights grow without end (runaways), for one init_sigma and one
+    """Returns a row with the rate of runaways (trainings whose weights grow without end) at one init_sigma and one
     learning rate.
     """
     n_steps = round(size.valley_time / learning_rate)
@@ -213,7 +216,8 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 
 
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Measures how slowly the loss falls with softmax, which cannot solve the task with finite logits.
+    """Measures how slowly the loss of system P falls with softmax attention, which cannot solve the task exactly with
+    finite logits.
 
     After t steps the loss is about proportional to 1/t, because the loss and the growth rate of the logit are both of
     second order in the attention that is still missing.

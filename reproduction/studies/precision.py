@@ -1,6 +1,5 @@
-"""The init_sigma below which trainings end at the zero of the gradient (docs/notes/precision.md): by floating-point
-type, from the sweep `precision_border`; and of the full models, with k^t q trained as one matrix or as k and q. Axes: R
-row of the ledger.
+"""Study of docs/notes/precision.md: the init_sigma below which trainings end at a zero of the gradient, by
+floating-point type (sweep `precision_border`); and for full models, with k^t q as one matrix or as two.
 """
 
 import math
@@ -36,8 +35,8 @@ _WITHIN = 2.0
 
 
 def derived_border(dtype: str, form: str) -> float:
-    """Returns the init_sigma below which L-BFGS is expected to stop at the start, as its test of progress sees no
-    change of the loss.
+    """Returns the init_sigma below which, according to theory, L-BFGS stops at the start of a training, because it
+    cannot see the loss change at the given floating-point precision.
 
     L-BFGS stops where |gradient|^2 = max(u L, tolerance), with the unit roundoff u of the floating-point type and the
     loss L at the start, M - 1 for M positions. At a start of size sigma, the expected |gradient|^2 is c sigma^2 if two
@@ -51,13 +50,15 @@ def derived_border(dtype: str, form: str) -> float:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 2,304 small models, most of them near the init_sigma at which half of the trainings are stuck."""
+    """Runs the sweep of 2,304 small models, most of them near the init_sigma at which half of the trainings are stuck,
+    and compares this init_sigma with theory.
+    """
     return compare(swept("precision_border", directory, console), console)
 
 
 def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Comparison:
-    """Compares with derived values the init_sigma at which half of the trainings are stuck: with L-BFGS, and with
-    gradient descent in bfloat16.
+    """Compares with theory the init_sigma at which half of the trainings are stuck: with L-BFGS, and with gradient
+    descent in bfloat16.
     """
     console.print("gradient descent in bfloat16")
     return Comparison(
@@ -73,8 +74,8 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
 
 
 def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares with derived values the init_sigma at which half of the trainings with L-BFGS are stuck, and counts the
-    stuck trainings that float64 frees.
+    """Compares with theory the init_sigma at which half of the trainings with L-BFGS are stuck, and counts the stuck
+    trainings that are free when repeated in float64.
     """
     ends = queried(sweep, _ENDS)
     rows: list[ComparedValue] = []
@@ -92,9 +93,9 @@ def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
-    """Compares with the derived value the init_sigma at which half of the trainings by gradient descent in bfloat16 are
-    stuck. Keys and queries are two matrices; the trainings last eight times the derived time to leave the gradient's
-    zero.
+    """Compares with theory the init_sigma at which half of the trainings by gradient descent in bfloat16 are stuck.
+
+    Keys and queries are two matrices; the trainings last eight times the derived time to leave the gradient's zero.
     """
     n, m = 5, 6
     growth = LEARNING_RATE * fastest_rate(n, m)
@@ -114,7 +115,7 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
 
 
 def _is_held(seeds: range, values: dict[str, Value], sigma: float, growth: float) -> NDArray[np.bool_]:
-    """Returns which trainings end stuck: with a loss within 1% of that at the zero of the gradient."""
+    """Returns which trainings end stuck: their final loss is within 1% of the loss at the zero of the gradient."""
     ends = {"init_sigma": sigma, "n_steps": round(4 / (sigma * growth)), "learning_rate": LEARNING_RATE}
     return np.asarray(trained(WORKLOAD, seeds, values | ends).result.last("eval_loss") > 1.0 - AT_LEVEL)
 
@@ -140,8 +141,8 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Trains the models of solutions 1 and 3 (attention by positions) from ever smaller starts, with k and q as two
-    matrices or k^t q as one.
+    """Trains the models of solutions 1 and 3 (attention by positions) at ever smaller init_sigma, with k^t q as one
+    matrix and with k and q as two.
     """
     del directory
     n_seeds = len(seeds)

@@ -1,6 +1,5 @@
-"""docs/translation.md: the roles of heads (sweep `head_roles`); restricted attention (`attention_structure`); whether
-translators that are larger, train longer or have dropout get positional heads (`positional_heads`); and whether the
-labels would find a positional head that is made on purpose.
+"""Studies of docs/translation.md: which roles attention heads of translators take, what restricted attention changes,
+which settings lead to positional heads, and whether the labels find a positional head that is made on purpose.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -50,7 +49,9 @@ _FEWEST = 10
 
 
 def compare_heads(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how many heads take each role in a finished sweep, and draws when the roles emerge."""
+    """Reports how many attention heads take each role in a finished sweep of translators, and draws at which steps the
+    roles emerge.
+    """
     with Ledger(sweep.place).connect() as connection:
         emergences = role_emergence(connection, sweep.spec)
         rates = role_rates(connection, sweep.spec)
@@ -113,7 +114,7 @@ Losses = Mapping[tuple[int, int], Sequence[float]]
 
 
 def compare_structure(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares translators of restricted attention with those of full attention by the losses of a finished sweep, and
+    """Compares the losses of translators with restricted attention and with full attention in a finished sweep, and
     draws them.
     """
     losses: dict[tuple[int, int], list[float]] = {}
@@ -178,8 +179,8 @@ from nearest join trainings using (training_id) group by all order by all
 
 
 def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports how many heads of translators are positional for each setting, in a finished sweep or in the finished
-    part of one.
+    """Reports for each setting of a sweep of translators how many attention heads are positional. The sweep may be
+    unfinished.
     """
     del directory
     rows: list[ComparedValue] = []
@@ -225,8 +226,8 @@ FULL_SIZE = Size()
 
 
 def reproduce_power(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Tests whether labels find positional heads: moves attention of trained translators to one offset, and counts the
-    heads that are then labelled positional.
+    """Tests whether the labels find positional heads: moves a part of trained translators' attention to the key at one
+    offset from each query, and counts the heads that are then labelled positional.
     """
     del directory
     console.print(f"training {size.n_trainings} translators")
@@ -274,8 +275,8 @@ def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """Returns the role of each head (n_trainings, n_heads) of a layer after a share of its attention is moved to one
-    offset.
+    """Returns the role of each attention head of a layer, (n_trainings, n_heads), after a share of every query's
+    attention was moved to the key at one offset.
     """
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)
@@ -286,7 +287,9 @@ def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[
 
 
 def planted(attention_LHBQK: Tensor, sentences: Sentences, offset: int, mass: float) -> Tensor:
-    """Moves a share of each query's attention to the key at one offset from it, if the query may see that key."""
+    """Returns the attention weights after a share of each query's attention was moved to the key at one offset from it.
+    Queries that may not see that key keep their weights.
+    """
     Q, K = attention_LHBQK.shape[-2:]
     at_offset_QK = torch.arange(K) - torch.arange(Q).unsqueeze(1) == offset
     aim_BQK = (at_offset_QK & sentences.allowed()).to(attention_LHBQK.dtype)
