@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 MOST_CHARACTERS = 300
-"""The most characters of an answer's text in one line."""
+"""The most characters of the line of text that an answer is printed as."""
 _MOST_ROWS, _MOST_IN_A_CELL = 20, 120
 _PIXELS_PER_INCH = 80
 _FORMATS = ("arrow", "pandas", "polars")

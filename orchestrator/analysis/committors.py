@@ -41,7 +41,7 @@ class Decided(Record):
 
     @property
     def label(self) -> str:
-        """The share with its interval: `0.52 [0.23, 0.81]`, or `-` without an estimate."""
+        """The decided share of the outcome with its interval: `0.52 [0.23, 0.81]`, or `-` without an estimate."""
         return "-" if self.share is None else f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 

@@ -113,14 +113,15 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """Says by how much the rate changed, and whether the data show a change."""
+        """Says in one sentence by how much the compared rate differs between the two sweeps, and whether the data show
+        a change."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
         return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
 
     def how(self) -> str:
-        """Says whether the trainings were compared in pairs, and how many there are."""
+        """Says whether trainings of equal configuration and seed were compared in pairs, and how many there are."""
         if self.paired:
             return (
                 f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
@@ -129,7 +130,8 @@ class SweepComparison(DrawnAnswer, Record):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row for each compared rate: the stuck rate, each outcome, the outcome detail if one was asked
-        for, and each group. The columns are both rates, their difference, its interval and its p-value."""
+        for, and each group. The columns are the rates of both sweeps, their difference, its interval and its
+        p-value."""
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
         rows = (
             (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
@@ -174,7 +176,7 @@ class SweepComparison(DrawnAnswer, Record):
 
 
 def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
-    """Formats the parameters in which two sweeps differ: `layer_norm_eps 1e-05 -> 0.001`."""
+    """Formats the parameters in which two sweeps differ, with both values: `layer_norm_eps 1e-05 -> 0.001`."""
     return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
 
 

@@ -36,7 +36,7 @@ N_RESAMPLES = 4000
 _ENOUGH_CHANGED = 10
 _SEED = 0
 _AT_ONCE = 4_000_000
-"""The most bootstrap weights in memory at once."""
+"""The most weights of bootstrap samples that are in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RateDifference(Record):
 
     @property
     def is_shown(self) -> bool:
-        """Whether the difference's interval excludes 0."""
+        """Whether the data show a difference: the interval excludes 0."""
         return self.exceeds(0.0)
 
     def exceeds(self, limit: float) -> bool:
@@ -76,7 +76,8 @@ class RateDifference(Record):
 
 
 def difference_label(difference: RateDifference) -> str:
-    """Formats a difference with its interval: `+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
+    """Formats the difference between two rates with its interval: `+0.12 [0.08, 0.16]`, or `-` if nothing was
+    counted."""
     if difference.interval is None:
         return "-"
     # Adding 0.0 turns -0.0 into 0.0, so that no minus sign is printed.

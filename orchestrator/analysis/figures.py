@@ -69,8 +69,10 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
 
 
 def letters_on(colour: ColorType) -> str:
-    """Returns black or white for letters on a background: the one with more contrast. The contrast is at least 4.58 as
-    WCAG 2, the accessibility guidelines of the web, computes it."""
+    """Returns black or white for letters on a coloured background: the one with more contrast.
+
+    The contrast is at least 4.58 as WCAG 2, the accessibility guidelines of the web, computes it.
+    """
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -102,7 +104,7 @@ def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x"
 
 
 def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour: str, label: str = "") -> None:
-    """Draws a horizontal bar as long as the estimate, with its confidence interval."""
+    """Draws an estimate as a horizontal bar, with its confidence interval."""
     panel.barh(row, interval[0], height=height, color=colour, alpha=0.85, linewidth=0, label=label)
     draw_interval(panel, row, interval, "x", fmt="none", ecolor="black", elinewidth=1)
 
@@ -130,8 +132,8 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Makes the horizontal axis one of steps; logarithmic from the first probe on if early probes are close
-    together."""
+    """Scales a panel's horizontal axis for training steps; logarithmic from the first probe on if early probes are
+    close together."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)

@@ -1,4 +1,5 @@
-"""Which parameters decide whether a trial is among the best: Optuna's PED-ANOVA on the trials of a ledger.
+"""Which parameters decide whether a trial is among the best, computed from the trials of a ledger by Optuna's
+PED-ANOVA.
 
 The importance of a parameter is how far the distribution of its values among the best trials departs from that among
 all trials (Pearson's divergence). An importance of 0 means that good trials occur all along the parameter's range.

@@ -120,7 +120,8 @@ def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> 
 def paired_ratio(
     what: str, intervention: str, of_with: NDArray[np.int64], of_without: NDArray[np.int64]
 ) -> InterventionRatio:
-    """Estimates the hazard ratio from pairs of trainings with and without an intervention.
+    """Estimates how much sooner trainings reach a goal with an intervention than without (a hazard ratio), from pairs
+    of one training with it and one without.
 
     Args:
         of_with, of_without: (N, 3) the training with the intervention, and the one without, of each of N pairs: whether

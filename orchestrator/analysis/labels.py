@@ -1,4 +1,4 @@
-"""The names of parameters and outcomes in tables and figures."""
+"""Formats names of parameters and outcomes, and values, for tables and figures, and checks names that users give."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType

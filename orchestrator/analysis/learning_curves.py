@@ -18,8 +18,8 @@ MOST_TRAININGS = 10_000
 """The most trainings of a group whose quartiles are computed; more would look the same. Those with the lowest
 `training_id` are taken: a random draw, because it is a hash."""
 _MOST_STEPS = 100
-"""If there are more distinct steps than this, they are grouped into bins. This happens if trainings have many
-lengths."""
+"""If trainings were probed at more distinct steps than this, the steps are grouped into bins. This happens if trainings
+have many lengths."""
 
 _AT_STEPS = """
 select trial, replicate, step, value from curves semi join chosen using (trial, replicate) where metric = ?
@@ -96,7 +96,7 @@ class LearningCurve:
 
     @property
     def n_trainings(self) -> int:
-        """The largest number of trainings at any point of the curve."""
+        """The largest number of trainings with a finite loss at any step of the curve."""
         return max(point.n for point in self.points)
 
 

@@ -33,7 +33,7 @@ _LARGEST = 700.0
 
 @dataclass(frozen=True, slots=True)
 class Logistic:
-    """A fitted logistic regression.
+    """The result of a logistic regression: its coefficients and fitted probabilities, and whether the fit converged.
 
     Attributes:
         coefficients: (P,) the coefficient of each of P terms.

@@ -29,7 +29,7 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.workloads.vocabulary import AT_LEVEL
 
 _MOST_POINTS = 64
-"""The most points of a curve."""
+"""The most points of a curve of the share that has reached the goal, by step."""
 _ROUNDING = 1e-9
 """The relative rounding error that a comparison of shares tolerates."""
 _TIMES = """

@@ -1,4 +1,4 @@
-"""One sweep, or several of one workload, opened for analysis."""
+"""One sweep, or several of one workload, opened for analysis: tables, SQL, and methods that answer questions."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -117,8 +117,8 @@ class SweepData:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Opens a connection, as `connect` does, for one `with` block. A damaged file causes a `UserError` that names
-        the file."""
+        """Opens a connection, as `connect` does, and closes it at the end of the `with` block. A damaged file causes a
+        `UserError` that names the file."""
         with (
             naming_damage([sweep.place for sweep in self.directories]),
             connect_to_shared(self._tables(), TRIALS_APART) as connection,
@@ -141,7 +141,7 @@ class SweepData:
         return self.sql("from heads", format)
 
     def trials(self, format: TableFormat = "arrow") -> Any:
-        """Returns one row per trial: its parameters, and counts and quartiles over its trainings."""
+        """Returns one row per trial: its parameters, the counts of its trainings, and quartiles over them."""
         return self.sql("from trials", format)
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:

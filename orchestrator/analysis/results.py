@@ -275,11 +275,11 @@ class SweepResults(Record):
 
     @property
     def role_rates_by(self) -> list[dict[str, Any]] | None:
-        """The rates of attention heads' roles by parameter, as plain values for JSON."""
+        """How often each role of attention heads occurs in the bins of each parameter, as plain values for JSON."""
         return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:
-        """Formats the results as Markdown paragraphs and tables."""
+        """Formats the sweep's rates, best trials and roles of heads as Markdown paragraphs and tables."""
         return "\n\n".join(self._blocks()) + "\n"
 
     def _blocks(self) -> Iterator[str]:

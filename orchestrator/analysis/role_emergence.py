@@ -172,9 +172,11 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed. A
-    workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none of
-    its code."""
+    """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed.
+
+    A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
+    of its code.
+    """
     # The workload registry is imported only if there are attention heads, because it imports PyTorch.
     from attnsweep.workloads.registry import load_workload, registered_names
 
@@ -263,8 +265,8 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Returns a note on what curves of emergence assume about trainings that ended before their step budget; empty if
-    there are no such trainings."""
+    """Returns a note on what the curves of emerging roles assume about trainings that ended before their step budget;
+    empty if there are none."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

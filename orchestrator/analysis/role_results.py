@@ -43,7 +43,8 @@ _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 @dataclass(frozen=True, slots=True)
 class RoleRate:
-    """How often one role of attention heads occurs in one layer (`None` for any layer) at the end of training.
+    """How often one role of attention heads occurs in one layer at the end of training; the layer is `None` for any
+    layer.
 
     Attributes:
         rate: The share of trainings in which at least one head of the layer has the role at the last probe.

@@ -45,8 +45,8 @@ class Evidence:
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """Returns `supported`, `refuted` or `undecided` at the given confidence. Evidence never suffices for both of
-        the first two."""
+        """Decides from the evidence, at the given confidence: `supported`, `refuted` or `undecided`. The evidence never
+        suffices for both `supported` and `refuted`."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
@@ -133,7 +133,7 @@ class Verdict:
         return json_line(content)
 
     def lines(self) -> list[str]:
-        """Formats the verdict as lines for people."""
+        """Formats the decision and the evidence for each statement as lines for people."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
         for statement in self.statements:
@@ -293,7 +293,7 @@ class Power(Record):
     n_most: int | None
 
     def line(self) -> str:
-        """Formats the forecast as one line for people."""
+        """Formats how often, and after how many trainings, the claim would be supported, as one line for people."""
         half, most = ("more than the budget" if n is None else f"{n:,}" for n in (self.n_median, self.n_most))
         return f" margin {self.margin:g}: {self.share:.0%} supported within the budget; half by {half}, 90% by {most}"
 

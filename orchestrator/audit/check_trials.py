@@ -278,7 +278,7 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[Problem, NDArray[np.bool_]]]:
-    """Yields each kind of fault that rows may have, with a mask of the rows that have it."""
+    """Yields each kind of fault that rows of the ledger may have, with a mask that marks the rows that have it."""
     trainings = [task.training for task in tasks]
     yield _OTHER_SWEEP, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])

@@ -24,8 +24,8 @@ _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
 
 
 def audit_merged(directory: SweepDirectory) -> Audit:
-    """Audits a directory of merged sweeps. Only the original sweeps, not the directory, have a study and MLflow runs to
-    compare with."""
+    """Audits a directory of merged sweeps. It has no study (Optuna's record of trials) and no MLflow runs to compare
+    with; only the original sweeps have."""
     finished, unreadable = check_course(directory, _AGAIN)
     problems = (*check_files(directory.place, directory.spec_sha256, finished=bool(finished)), *check_stored(directory))
     try:

@@ -31,7 +31,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: UserError, fix: str | None = None) -> Self:
-        """Returns an error as a problem, with the error's own fix unless another is given."""
+        """Makes a problem from an error, with the error's own fix unless another is given."""
         return cls(f"{error.subject}: {error.given}", fix or error.fix)
 
 
@@ -97,7 +97,8 @@ class Audit:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the gradient checks if any were made, a line for each check of the audit, then the problems."""
+        """Prints the results for people: the checks of gradients if there were any, a line for each other check, then
+        the problems."""
         if self.gradients is not None:
             self.gradients.print(console)
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
@@ -122,6 +123,6 @@ def _sign(a: int | None, b: int | None) -> str:
 
 
 def first_few(cases: Sequence[str]) -> str:
-    """Names the first cases and counts the others: `3/0, 3/1, 3/2 and 4 more`."""
+    """Names the first few cases of a fault and counts the others: `3/0, 3/1, 3/2 and 4 more`."""
     more = len(cases) - _SHOWN
     return ", ".join(cases[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

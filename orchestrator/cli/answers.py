@@ -39,7 +39,7 @@ def say(line: str) -> None:
 
 
 def say_shortfall(sweep: "SweepDirectory") -> None:
-    """Prints on stderr which shards (shares of the trials) of a sweep have not begun, or are not finished."""
+    """Prints on stderr which shards (shares of the trials) of a sweep have not begun or not finished."""
     if sweep.shortfall:
         say(f"{sweep.place}: {sweep.shortfall}")
 

@@ -1,5 +1,4 @@
-"""The console script's work: runs a command, and ends with its exit code. A user's mistake gives one line, no
-traceback."""
+"""Runs a command for the console script, and ends with its exit code. A user's mistake gives one line, no traceback."""
 
 import atexit
 import errno
@@ -85,7 +84,8 @@ objects."""
 
 
 def _hide_leaks() -> None:
-    """Removes the lines that match `_LEAKS` from everything written to stderr from now on."""
+    """Hides messages of libraries about leaked objects: lines that match `_LEAKS` are removed from what is written to
+    stderr."""
     _flush()
     grep = shutil.which("grep")
     if not {"duckdb", "torch"} <= sys.modules.keys() or grep is None:

@@ -88,7 +88,7 @@ def _in_words(dimension: Varied | Conditional | Scalar) -> str:
 
 
 def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], object]) -> list[AtlasSweep]:
-    """Reads the sweeps in these directories and below them, sorted by workload and name.
+    """Reads what the atlas shows of the sweeps in these directories and below them, sorted by workload and name.
 
     Args:
         places: Sweep directories, or folders with sweep directories below them.
@@ -160,7 +160,8 @@ def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
 
 
 def _link(place: Place, name: str, out: Path) -> str | None:
-    """Returns the relative link from the page to a file in a sweep's directory; `None` if there is no such file."""
+    """Returns the relative link from the atlas's page to a file in a sweep's directory; `None` if there is no such
+    file."""
     if not isinstance(place, LocalFolder) or not (place.path / name).is_file():
         return None
     return quote(os.path.relpath(place.path / name, out.resolve().parent))

@@ -28,7 +28,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import Outcome
 
 _MOST = 5
-"""The most trials in a list of extreme trials."""
+"""The most trials in each list of extreme trials, such as those with the lowest median loss."""
 _MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
 """The most trials and trainings in the page: a page with this many has 6 MB, and a browser draws it without a pause."""
 LOSS = "loss_median"
@@ -89,7 +89,7 @@ class Points:
         return next(axis for axis in self.axes if axis.name == name)
 
     def only(self, places: NDArray[np.int64]) -> "Points":
-        """Selects the trials at the given positions, which must be ascending, and their trainings."""
+        """Selects the trials at the given ascending positions, and the trainings of these trials."""
         axes = tuple(replace(axis, values=axis.values[places]) for axis in self.axes)
         chosen = np.isin(self.trainings["trial"].to_numpy(), self.trials[places])
         return replace(self, trials=self.trials[places], axes=axes, trainings=self.trainings.filter(pa.array(chosen)))
@@ -227,8 +227,8 @@ def read_explorer(
 
 
 def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
-    """Chooses the trials that the page contains: all of them or, if these are too many, some random ones and the
-    extreme ones."""
+    """Chooses the trials that the page contains: all or, if these are too many, the extreme ones and some random
+    ones."""
     n_trials = len(points.trials)
     n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
     if n_shown == n_trials:

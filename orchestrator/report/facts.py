@@ -43,7 +43,7 @@ select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, p
 from failed group by line order by n desc, line limit {MOST_ERRORS}
 """
 Row: TypeAlias = dict[str, Any]
-"""A row of a table on the page: values by the names of the query's columns."""
+"""A row of a table on the page: the values by the names of their columns."""
 
 
 @dataclass(frozen=True, slots=True)

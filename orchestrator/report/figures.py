@@ -95,8 +95,8 @@ def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, st
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """Puts the ticks of a `Float` axis at the edges of its bins. Axes of choices and whole numbers keep the names of
-    their bins."""
+    """Labels the axis of a `Float` parameter at the edges of its bins. Axes of choices and whole numbers keep the names
+    of their bins."""
     if isinstance(rates.dimension, Float):
         ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]
@@ -112,7 +112,7 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
 def shares_figure(
     names: Sequence[str], rates: Sequence[Rate], colours: Sequence[str], title: str, counted: str
 ) -> Figure:
-    """Draws shares of trainings with their 95% intervals, one row per share.
+    """Draws several shares, such as those of outcomes, with their 95% intervals, one row per share.
 
     Args:
         names: The names of the rows, from top to bottom.
@@ -135,7 +135,7 @@ def shares_figure(
 
 
 def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
-    """Draws the share of trainings with each outcome, with 95% intervals."""
+    """Draws the share of trainings with each outcome, with 95% intervals, in the outcomes' colours."""
     names = [share.outcome.replace("_", " ") for share in shares]
     colours = [share.kind.colour for share in shares]
     return shares_figure(names, [share.rate for share in shares], colours, "share of trainings", "trainings")

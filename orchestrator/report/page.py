@@ -185,7 +185,7 @@ def report_script(*, live: bool = False) -> PageScript:
 
 @cache
 def _template() -> Template:
-    """Compiles the page's template, which takes a tenth of a second, only once."""
+    """Compiles the template of the report's page, only once, because this takes a tenth of a second."""
     environment = page_templates()
     environment.globals |= {
         "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],

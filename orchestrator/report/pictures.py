@@ -103,7 +103,7 @@ class Picture:
 
     @property
     def png(self) -> bytes:
-        """The bytes of the figure's PNG file."""
+        """The figure rendered as the bytes of a PNG file."""
         return as_png(self.figure)
 
     @property

@@ -46,7 +46,7 @@ class StuckRow:
 
 def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
     """Chooses the stuck trainings that the report explains, by the rule that `STUCK_RULE` states. The choice depends
-    only on the ledger's rows."""
+    only on the rows of the ledger."""
     rows = connection.execute(_STUCK).fetchall()
     kinds = [list(rows_of_kind) for _, rows_of_kind in groupby(rows, key=lambda row: row[:2])]
     chosen = []
@@ -129,7 +129,7 @@ class WhyPage:
 
     @property
     def ends(self) -> str:
-        """The first and the last value of the loss curve, in words."""
+        """The first and the last loss of the training's curve, with their steps, in words."""
         if not self.curve:
             return ""
         (first, at_first), (last, at_last) = self.curve[0], self.curve[-1]

@@ -135,7 +135,7 @@ class SweepReport:
 
     @property
     def n_failed(self) -> int:
-        """The number of trainings that raised an error."""
+        """The number of the sweep's trainings that raised an error."""
         return self.results.outcomes.get("failed", 0)
 
     @property
@@ -151,7 +151,7 @@ class SweepReport:
         return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 
     def commands(self) -> list[tuple[str, str]]:
-        """Lists the shell commands to try next, as (purpose, command)."""
+        """Lists the shell commands that the report suggests for this sweep, as (purpose, command)."""
         place = self.place
         commands = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
         commands.append(("Show the sweep's progress, also while it runs", f"attnsweep status {place}"))

@@ -29,7 +29,7 @@ _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 @dataclass(frozen=True, slots=True)
 class TrialValues:
-    """The parameters and the aggregated results of one trial, as MLflow stores them.
+    """The parameters of one trial and the results aggregated over its trainings, as MLflow stores them.
 
     Attributes:
         params: The parameters as texts, which MLflow requires.

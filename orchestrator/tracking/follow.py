@@ -114,7 +114,7 @@ class Mirror:
                 yield logged
 
     def finish(self) -> None:
-        """Writes the sweep's summary to the store."""
+        """Writes the summary of the sweep's results to the store, such as MLflow."""
         self.runs.finish(*self._ledger.ask(self._summary))
 
     def _summary(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None, str | None]:
@@ -151,7 +151,8 @@ class Follower:
         self.state = State()
 
     def claim(self) -> None:
-        """Takes the lock for logging this sweep to this store. Raises TakenError if another process has the lock."""
+        """Takes the lock that keeps other processes from logging this sweep to this store. Raises TakenError if another
+        process has it."""
         if self._lock is None:
             self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
         self._lock.confirm()
@@ -328,7 +329,7 @@ def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
 
 
 def _may_have_ended(place: Place) -> bool:
-    """Returns whether a sweep's driver may have ended, because no driver has recently reported work on it. Only the
-    ledger's lock could prove that no driver works."""
+    """Returns whether the driver of a sweep (the process that runs it) may have ended: no driver has recently reported
+    work on the sweep. Only the ledger's lock could prove that none works."""
     progress = PROGRESS.read_if_sound(place)
     return progress is None or not progress.is_running(datetime.now(UTC))

@@ -96,7 +96,7 @@ class Logged:
         return frozenset(child.trial for child in self.children if child.finished)
 
     def runs_of(self, trial: int) -> list[str]:
-        """Returns the ids of the MLflow runs of one trial."""
+        """Returns the ids of the MLflow runs of one trial, finished or not."""
         return [child.run_id for child in self.children if child.trial == trial]
 
 

@@ -1,4 +1,5 @@
-"""Copies a running sweep to MLflow, on the driver's side: a separate process reads the ledger and writes to MLflow."""
+"""Copies a running sweep to MLflow: a separate process reads the ledger and writes to MLflow. This is the side of the
+driver, the process that runs the sweep."""
 
 import threading
 
@@ -50,7 +51,7 @@ class Projection:
 
     @property
     def problem(self) -> str | None:
-        """The reason, in one line, why MLflow does not have everything; `None` while there is no problem."""
+        """Why MLflow does not have all trials, in one line; `None` while there is no problem."""
         return self._given_up or self._state.problem
 
     @property
@@ -109,15 +110,16 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """Returns, after `close`, a shell command that shows the sweep in MLflow. If MLflow is incomplete, returns what
-        is missing there."""
+        """Returns, after `close`, a shell command that shows the sweep in MLflow. If MLflow is incomplete, returns
+        instead what it lacks, as `shortfall` does."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
             shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """Returns, after `close`, which trials MLflow lacks, why, and how to fix it; `None` if it has everything."""
+        """Says, after `close`, what MLflow lacks (the summary, and how many trials), why, and how to fix it; `None` if
+        it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates

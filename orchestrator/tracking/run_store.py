@@ -124,7 +124,8 @@ class RunStore(ABC):
 
     @property
     def lock_file(self) -> str:
-        """The name of the store's lock file in the sweep directory, different for each store."""
+        """The name of the file in the sweep directory by which a process locks logging to this store; different for
+        each store."""
         digest = hashlib.sha256(self.address.encode()).hexdigest()[:8]
         return f".{self.command[0].removesuffix('-sync')}-{digest}.lock"
 

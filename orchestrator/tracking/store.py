@@ -97,7 +97,7 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def as_shell_word(uri: str) -> str:
-    """Quotes a URI as one word for a shell.
+    """Quotes the URI of a store as one word of a shell command.
 
     A URI with credentials came from the environment, so its variable is named instead.
     """
@@ -143,7 +143,7 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """Returns the id of the MLflow experiment with this name. Creates the experiment if it does not exist."""
+    """Returns the id of the MLflow experiment with this name, which is created if it does not exist."""
     from mlflow.exceptions import MlflowException
 
     active = client.get_experiment_by_name(name)
@@ -165,7 +165,8 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
 
 
 def _artifact_location(uri: str, name: str) -> str | None:
-    """Returns the folder for artifacts: beside a local database; `None` for a server, which decides for itself.
+    """Returns the folder for the artifacts of MLflow's runs: beside a local database; `None` for a server, which
+    decides for itself.
 
     MLflow's default would be the working directory.
     """

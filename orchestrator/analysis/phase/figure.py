@@ -79,7 +79,8 @@ def _draw_model(
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
-    """Draws the fitted probability with its 50% line. Returns the marks that the legend lists, by name."""
+    """Draws the fitted probability of an ending with the line where it is 1/2. Returns the marks that the legend lists,
+    by name."""
     x, y, probability, _, _ = surface.grid
     panel.pcolormesh(
         x,
@@ -161,7 +162,7 @@ def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, 
 
 
 def _has_room(plane: Plane, cell: ResidualBin) -> bool:
-    """Returns whether the numbers of a cell fit into its drawn area."""
+    """Returns whether the drawn area of a cell has room for the cell's numbers."""
     x, y = plane
     widths = (
         np.ptp(x.scaled(np.array([cell.x_low, cell.x_high]))),

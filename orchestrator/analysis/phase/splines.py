@@ -36,7 +36,7 @@ _FEWEST_SPLINES, _MOST_SPLINES = 6, 32
 _N_PLACES = 96
 """Trials in one cell of a grid with this many cells along each axis are merged into one place."""
 _PRIOR = 10.0
-"""The standard deviation of the logit in the prior, before any training is seen."""
+"""The standard deviation of the normal prior of the logit."""
 _SMOOTHINGS = 10.0 ** np.arange(2, -7, -1)
 _PATIENCE = 3
 """The search ends after this many values of the smoothing in succession that predict worse than the best one."""

@@ -105,7 +105,7 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the fitted surface disagrees with the observed share in this cell."""
+        """Whether the observed share of trainings with the ending disagrees with the expected one in this cell."""
         return self.off > _OFF
 
 

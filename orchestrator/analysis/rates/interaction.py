@@ -74,7 +74,7 @@ def p_label(p: float) -> str:
 
 
 def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: Ints) -> InteractionTest:
-    """Tests whether the effect of one factor on a rate depends on the other factor.
+    """Tests whether the effect of one factor (such as a parameter) on a rate depends on another factor.
 
     Args:
         n, k: (R,) the number of trainings, and the number of those with the ending, in R rows. They may be weighted.
@@ -142,7 +142,8 @@ class CellRate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interaction(DrawnAnswer):
-    """A rate in the cells of two parameters, and a test whether the effect of one parameter depends on the other.
+    """A rate in the cells of two parameters, and a test whether the effect of one parameter on the rate depends on the
+    other.
 
     Attributes:
         bins: The labels of the bins of each parameter.

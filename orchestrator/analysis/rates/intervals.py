@@ -85,7 +85,7 @@ class Rate(Record):
 
     @property
     def share(self) -> float | None:
-        """The observed share, k / n; `None` if nothing was counted."""
+        """The observed share of trainings with the property; `None` if nothing was counted."""
         if self.mean is not None:
             return self.mean
         return self.k / self.n if self.n else None
@@ -191,7 +191,8 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """Formats a share with its interval: `0.25 [0.19, 0.32]`, with a third decimal if narrow; without trainings `-`."""
+    """Formats the share of a rate with its interval: `0.25 [0.19, 0.32]`, with a third decimal if the interval is
+    narrow, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval

@@ -1,4 +1,4 @@
-"""Prints `attnsweep list`: all sweeps below folders or prefixes of an object store, the newest first."""
+"""Prints `attnsweep list`: all sweeps below folders, or below prefixes of an object store, the newest first."""
 
 import json
 from collections.abc import Mapping, Sequence

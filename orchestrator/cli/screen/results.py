@@ -101,7 +101,7 @@ def print_page(page: "WhyPage", console: Console) -> None:
 
 
 def _drawn_map(shown_map: "ShownMap") -> list[str]:
-    """Draws an attention map in text, two characters per cell; a darker character means a larger weight."""
+    """Draws an attention map as text, two characters per cell; a darker character means a larger weight."""
     rows = ["".join(2 * _SHADES[shown_map.shade(value)] for value in row) for row in shown_map.cells]
     return [shown_map.title, *(f"  |{row}|" for row in rows)]
 
