@@ -194,8 +194,8 @@ class _Ends:
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Counts the trainings of each trial, and those of them that have a property: (n_trials, 2). `has` says for
-        each training whether it has the property."""
+        """Counts the trainings of each trial, and those that have a property: (n_trials, 2). `has` says for each
+        training whether it has the property."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 

@@ -1,5 +1,5 @@
-"""Regions of the search space: rates in cells of the two parameters that matter most, and the probability of an ending
-as a fitted function of these two."""
+"""Rates in cells of the two parameters that matter most, and the probability of an ending as a fitted function of these
+two."""
 
 import itertools
 from collections.abc import Mapping, Sequence

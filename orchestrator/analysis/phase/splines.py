@@ -192,8 +192,8 @@ class _Regression:
 
     @classmethod
     def of(cls, x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> "_Regression":
-        """Prepares the regression: groups the trials by place and evaluates the products of splines there. The
-        arguments are those of `fit_smooth`."""
+        """Prepares the regression: groups trials at nearly equal points into places, and evaluates the products of
+        splines there. The arguments are those of `fit_smooth`."""
         from scipy import sparse
 
         cell_x, cell_y = (
@@ -259,8 +259,8 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Sums weighted outer products of the terms over all places; returns a matrix (B, B) for B terms. The weight of
-        each place is its entry of `factor`."""
+        """Sums the outer products of the terms, (B, B) for B terms, over all places (groups of trials at nearly equal
+        points). The weight of each place is its entry of `factor`."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -308,7 +308,7 @@ def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums values of trials over the trials of each place."""
+    """Sums values of trials over each place, which is a group of trials at nearly equal points."""
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 
