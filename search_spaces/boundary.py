@@ -58,8 +58,8 @@ class Counts:
 
 
 class StuckSurface:
-    """The logit of the stuck rate as a function of the parameters: a Gaussian process, which gives mean and standard
-    deviation at any point.
+    """A Gaussian process that models the logit of the stuck rate as a function of the parameters. It gives a mean and a
+    standard deviation at any point.
 
     Points lie in the unit cube, to which the search space is scaled.
 
@@ -83,7 +83,8 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits a kernel and then the surface to the counts of stuck trainings. Equal counts give equal surfaces."""
+        """Fits the Gaussian process to the counts of stuck trainings, first its kernel. Equal counts give equal
+        surfaces."""
         kernel = _fitted_kernel(
             counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
         )

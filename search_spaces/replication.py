@@ -48,14 +48,15 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Returns whether the stuck rate is known precisely enough after `n` trainings, of which none failed."""
+        """Returns whether the stuck rate is known precisely enough if `n_stuck` of `n` trainings are stuck. Failed
+        trainings are left out of `n`."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """Formats the rule for readers, such as `8..200 (width 0.1, threshold 0.5)`. The first number is the trainings
-        of one batch, the second the most trainings of a trial."""
+        """Formats the rule for readers, such as `8..200 (width 0.1, threshold 0.5)`: at least 8 trainings (one batch),
+        at most 200."""
         rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
         return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
 
@@ -82,8 +83,8 @@ Ended: TypeAlias = Mapping[int, bool | None]
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """Returns how many replicates (trainings with different seeds) a trial needs, given the results of those that have
-    ended.
+    """Returns how many replicates (trainings with different seeds) a trial needs, given the results of the replicates
+    that have ended.
 
     The result depends only on the results, not on the order in which trainings ended: batches are judged in the order
     of their numbers. A further result never lowers it. Failed trainings count as ended, but not in the stuck rate. If

@@ -184,8 +184,8 @@ class Sweep(SpecModel):
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns by name how each parameter varies (its dimension). A parameter of a `Zip` varies over the values that
-        the rows give it."""
+        """Returns by name the dimension of each parameter: how it varies. A parameter of a `Zip` varies over its column
+        of values in the rows."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):
@@ -196,13 +196,13 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """Returns by name the dimensions of all parameters that vary and depend on no other parameter, those of a `Zip`
-        included."""
+        """Returns by name the dimensions of all parameters that vary and depend on no other parameter. Parameters of a
+        `Zip` are included."""
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns by name the dimensions from which a sampler draws for every trial: unconditional parameters, and for
-        each `Zip` the choice of a row."""
+        """Returns by name the dimensions from which a sampler draws in every trial. These are the unconditional
+        parameters and, for each `Zip`, the choice of a row."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()

@@ -120,7 +120,7 @@ def parameter(
     static: bool = False,
     since: str | None = None,
 ) -> Any:
-    """Declares a parameter of a training, as a field of a `TrainingParameters` class. The arguments are those of
+    """Declares a parameter of a training, as a field of a `TrainingParameters` class. Takes the same arguments as
     `Parameter`."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}

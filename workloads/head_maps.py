@@ -89,9 +89,11 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Computes `multi_head_attention_forward` in the form in which PyTorch takes one softmax per head.
+        """Computes `multi_head_attention_forward` such that PyTorch takes one softmax per head, whose result this
+        context records.
 
-        That is the form that returns no weights, so weights that the caller wants are taken from the softmax.
+        PyTorch does so only if no weights are requested. Weights that the caller requests are taken from the recorded
+        softmax.
         """
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]

@@ -194,7 +194,8 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks that every training's first loss and gradient equal those of plain PyTorch, up to rounding.
+    """Checks that the engine and plain PyTorch compute the same first loss and gradient for every training, up to
+    rounding.
 
     Also checks that computing loss and gradient changes neither the module nor the batch.
     """
@@ -202,8 +203,8 @@ def check_engine_equals_plain_pytorch(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that the outcomes and reference levels (losses of simple predictors) of trainings are among those that the
-    workload declares.
+    """Checks that trainings get only outcomes and reference levels (losses of simple predictors) that the workload
+    declares.
 
     Every training must have a known outcome at every measured step, and every level a declared name. Where the loss
     cannot tell two levels apart, a label must name both of them or none. Losses must not be negative unless the

@@ -88,7 +88,7 @@ _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499"
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """Returns the shipped outcomes and those that a workload declares, in the order of tables and figures.
+    """Returns the shipped outcomes and a workload's own outcomes, in the order of tables and figures.
 
     First come the shipped outcomes that workloads give, then the workload's own, then those that no workload gives,
     such as `failed`.

@@ -28,8 +28,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 def certify_stuck(
     workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
-    """Tests the labels of a random sample of stuck trainings. Returns a certificate for each training of the sample,
-    `None` for the others.
+    """Tests the labels of a random sample of stuck trainings. Returns a certificate for each training that was tested,
+    `None` for all others.
 
     A training is in the sample if a random number drawn from its own seed is below its share. So the sample does not
     depend on which trainings share a pack (one program).
@@ -83,8 +83,8 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 def _tested(
     chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
-    """Applies a test to the chosen trainings only. Returns for each training whether it passes; false for all that were
-    not chosen."""
+    """Applies a test to the trainings that `chosen` marks. Returns for each training whether it passes; false for all
+    trainings that are not marked."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)

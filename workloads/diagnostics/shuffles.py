@@ -32,7 +32,8 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """How near attention matrices are to structured matrices, compared with shuffled versions of themselves.
+    """How near attention matrices are to structured matrices (identity, bands, blocks), compared with shuffled versions
+    of themselves.
 
     Attributes:
         mean, deviation: For each matrix, the mean and standard deviation of its shuffles' distances.
@@ -131,8 +132,8 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages over sentences the distances of heads' attention to structured matrices: diagonal, banded, with
-    blocks."""
+    """Averages, over sentences, the distances of heads' attention to structured matrices: identity, bands, identity
+    with blocks."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)

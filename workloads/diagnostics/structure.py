@@ -34,7 +34,8 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance of each matrix row to the rows of a structured family.
+    """Returns the distance of each row of a matrix to the rows that a structured family (identity, band, blocks)
+    allows.
 
     It follows from the row's sum and from `mass`, the sum of its entries where the family allows nonzero ones.
     """
@@ -141,7 +142,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """Where the blocks are in the structured matrix that is nearest to each given attention matrix.
+    """The places of the blocks in the structured matrix (identity with blocks) that is nearest to each given attention
+    matrix.
 
     The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
 
@@ -324,8 +326,8 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the least distance of the rows of one block, if 0, 1, ..., `n_free` entries anywhere in them are free:
-    (n_heads, n_free + 1)."""
+    """Returns the least distance of one block's rows if 0, 1, ..., `n_free` of their entries are free: (n_heads, n_free
+    + 1)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -337,8 +339,8 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns by how much each further free entry of a row lowers the row's distance, largest entry first; and the
-    distance of each row without free entries."""
+    """Returns by how much each further free entry of a row lowers the row's distance, the largest entry first. Also
+    returns each row's distance without free entries."""
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values

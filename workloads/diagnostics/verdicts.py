@@ -78,8 +78,8 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Returns, for each label that this row gives, where the row's condition holds: a mask (n_trainings,
-        n_probes)."""
+        """Returns for each label that this row gives a mask (n_trainings, n_probes), true where the row's condition
+        holds."""
         holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}
@@ -172,7 +172,7 @@ class VerdictTable:
 
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Raises if, by a table of verdicts, some outcome that the workload declares can never occur.
+    """Raises if some outcome that the workload declares can never occur, judging by the workload's table of verdicts.
 
     Raises:
         LabelError: If no row of the table gives an outcome that the workload declares, or if a condition given as text

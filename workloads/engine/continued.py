@@ -1,4 +1,5 @@
-"""Random draws of continuations: copies of a training that, from some step on, draw other data or other dropout masks.
+"""Draws random numbers for continuations, which are copies of a training that from some step on draw other data or
+other dropout masks.
 
 Up to that step, a continuation has the training's own weights, optimizer state and records. From then on, the random
 streams of its batches, or those of dropout, have another key. What was drawn before is kept: the task, the held-out
@@ -98,8 +99,7 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
-    """Makes a checkpoint of n copies of a training. The given checkpoint must be that of a pack that contains only this
-    training.
+    """Makes a checkpoint of n copies of a training from the checkpoint of that training alone.
 
     Batches that had been drawn for later steps are drawn again.
     """
@@ -119,6 +119,6 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats the array of one training n times along its first axis. Scalars, and arrays that are padded to a fixed
-    width, stay unchanged."""
+    """Repeats the array of one training n times along its first axis. Leaves scalars unchanged, and arrays that are
+    padded to a fixed width."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

@@ -119,8 +119,8 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """The outcome of each training at each probe (measured step): the label that the training would get if it ended
-    there.
+    """The labels of all trainings at all probes (measured steps): the outcome that each training would get if it ended
+    at the probe.
 
     Attributes:
         outcome: Names of outcomes, (n_trainings, n_probes).
@@ -172,8 +172,8 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) of which trainings a condition holds, (n_trainings, n_probes). The
-    condition is a text or a function.
+    """Returns a mask (n_trainings, n_probes) of the probes (measured steps) at which a condition holds. The condition
+    is a text or a function.
 
     Raises:
         SpecError: If a text is not a condition, or names a metric that is not measured.
@@ -185,7 +185,7 @@ class Judge(Protocol):
     """An object that labels trainings with outcomes, such as `attnsweep.VerdictTable`."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all measured steps. The arguments are those of `Workload.judge`."""
+        """Labels all trainings at all measured steps, with the same arguments as `Workload.judge`."""
         ...
 
 
@@ -204,7 +204,7 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The result of one test of whether a stuck training is rightly labelled stuck.
+    """The result of one test that checks whether a stuck training is rightly labelled as stuck.
 
     Attributes:
         test: The name of the test, such as `kick` (noise added to the weights).
@@ -300,8 +300,8 @@ class Workload(ABC, Generic[P]):
         """
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
-        """Returns the initial state by name, with trainings as first axis: all parameters, and those buffers that are
-        drawn at random.
+        """Returns by name, with trainings as first axis, the initial values of all parameters and of the buffers that
+        are drawn at random.
 
         The default draws parameters with the standard deviation `init_sigma`. Override it to draw a task for every
         training; `lanes.built` has the values that `build` gave the modules.
@@ -364,7 +364,7 @@ class Workload(ABC, Generic[P]):
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes, once per measurement, the tensors that both `eval_loss` and `measure` need, such as the module's
+        """Computes, once per measurement, tensors that `eval_loss` and `measure` both need, such as the module's
         outputs.
 
         The result's entries are added to the batch that these two methods get.

@@ -39,8 +39,8 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers to each attention layer with heads whose attention some training fixes (clamps) or whose logits some
-    training scales.
+    """Adds buffers to the attention layers in which some training fixes (clamps) the attention of a head or scales its
+    logits.
 
     The modules of all trainings get the same buffers.
 
@@ -126,8 +126,8 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Updates three kinds of values to those at one step: masks of frozen parameters, fixed attention patterns, and
-        factors of logits."""
+        """Gives frozen parameters, fixed attention patterns and factors of logits, in all trainings, the values that
+        they have at one step."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return

@@ -75,7 +75,8 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Selects, from values by name of all computed trainings, the values of those that have not ended."""
+        """Selects the trainings that have not ended, from arrays or tensors by name whose first axis is all computed
+        trainings."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
@@ -113,7 +114,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Drops all active trainings except those at the given positions in the pack.
+        """Keeps only the active trainings at the given positions in the pack, and drops all others.
 
         Returns:
             The indices of the kept lanes (computed trainings) among the previous ones; `None` if all are kept, or none

@@ -53,12 +53,13 @@ class _Iterates:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all trainings except those at the given positions (int64)."""
+        """Keeps only the trainings at the given positions (int64)."""
         for name, value in selected(self.state_dict(), lanes).items():
             setattr(self, name, value)
 
     def shown(self) -> State:
-        """Returns by name what a pack reads of each training's current iterate: parameters, loss and gradient norm."""
+        """Returns by name, with trainings as first axis, the current parameters, losses and gradient norms, which a
+        pack reads."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 

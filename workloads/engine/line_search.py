@@ -80,7 +80,7 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches, given loss and gradient at their trial `step_size`. Returns for each training
+        """Continues the open searches, given loss, gradient and slope at their trial points. Returns for each training
         whether its search has just ended."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
@@ -114,7 +114,7 @@ class LineSearches:
                 setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all trainings except those at the given positions (int64)."""
+        """Keeps only the trainings at the given positions (int64)."""
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:

@@ -140,7 +140,7 @@ class Optimizer(ABC):
         self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all trainings except those at the given positions (int64)."""
+        """Keeps only the trainings at the given positions (int64)."""
         self.settings = self.settings.select(lanes)
         self.steps = self.steps[lanes]
         self.is_finite = self.is_finite[lanes]

@@ -149,12 +149,12 @@ class Pack(Generic[P]):
 
     @property
     def step(self) -> int:
-        """The step of the last probe (measurement), which all active trainings have reached."""
+        """The step of the last probe (measured step), which all active trainings have reached."""
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
     def running(self) -> list[int]:
-        """The positions, among all trainings of the pack, of those that have not ended."""
+        """The positions, among all trainings of the pack, of the trainings that have not ended."""
         return list(map(int, self._store.position))
 
     @property
@@ -203,8 +203,7 @@ class Pack(Generic[P]):
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far. Those of trainings that have not ended reach up to the last measured
-        step."""
+        """Returns the measurements so far. Trainings that have not ended are included, up to the last measured step."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
@@ -310,8 +309,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next probes (measured steps): the one to train to, and those up to which a training
-        may run ahead of others."""
+        """Returns the steps of the next few probes (measured steps). Training stops at the first; a training that
+        reaches it early may run ahead up to the last."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -328,7 +327,7 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _drop_ended(self) -> None:
-        """Drops the trainings that ended at the last probe (measurement)."""
+        """Drops the trainings that were found to have ended at the last probe (measured step)."""
         position, shared, records = self._store.position, self._shared, self._record
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
         ended = ~is_running | records.is_pruned(position, self._probe_steps[self._next_probe])

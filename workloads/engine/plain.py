@@ -35,7 +35,7 @@ _ROUNDINGS = 1e4
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], device: str = "cpu") -> None:
-    """Refuses trainings whose first loss and gradient in the engine differ from those of plain PyTorch.
+    """Refuses trainings whose first loss or gradient in the engine differs from that of plain PyTorch.
 
     Args:
         trainings: A few trainings with equal static parameters, otherwise as different from each other as possible.
@@ -108,8 +108,11 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Computes another training's loss with this training's module, and compares it with the loss from that other
-        training's own module."""
+        """Computes another training's loss in this training's module, and compares it with the loss in that training's
+        own module.
+
+        They differ if a module keeps something between calls.
+        """
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
@@ -213,7 +216,8 @@ def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], 
 
 
 def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """Describes in a sentence how much the bits of a training depend on its place in a program of several trainings."""
+    """Describes in a sentence by how much a training's results depend on its place in a program of several
+    trainings."""
     deviation = deviation_by_place(workload, trainings, device)
     if deviation == 0.0:
         return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"

@@ -92,8 +92,8 @@ def _present(weight: Tensor | None) -> Tensor:
 
 
 def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """Makes a function that computes a recurrent layer by loops over positions, layers and directions. Its arguments
-    are those of `torch.lstm`.
+    """Makes a function with the arguments of `torch.lstm`, which computes a recurrent layer by loops over positions,
+    layers and directions.
 
     Packed sequences are refused.
     """

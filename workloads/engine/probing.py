@@ -165,7 +165,7 @@ class Probing:
         self.levels = store.active(levels)
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all trainings except those at the given positions (int64)."""
+        """Keeps only the trainings at the given positions (int64)."""
         self._least_loss = self._least_loss[lanes]
         self._eval_batch = selected(self._eval_batch, lanes)
 
@@ -204,8 +204,7 @@ class Probing:
 
 
 def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Computes, without keeping gradients, the metrics of one training: its `eval_loss`, and those of
-    `Workload.measure`."""
+    """Computes, without keeping gradients, the `eval_loss` of one training and the metrics of `Workload.measure`."""
     descended = under(_DESCENDED, batch)
     data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
     data |= workload.answers(module, data)

@@ -42,8 +42,11 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns how many slots the fullest training uses, and how many trainings have no free slot: int64, on the
-        device. The caller copies both to the CPU for `set_counts`."""
+        """Returns two numbers on the device, int64: how many slots the fullest training uses, and how many trainings
+        have no free slot.
+
+        The caller copies them to the CPU, and passes them to `set_counts`.
+        """
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
@@ -95,13 +98,13 @@ class CurvaturePairs:
         return {"s": self._s_CLn, "y": self._y_CLn, "rho": self._rho_CL, "scale": self._scale_L, "end": self._end_L}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the curvature pairs by those in `state`, without copying them."""
+        """Replaces the curvature pairs by the tensors in `state`, without copying them."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
         self._read_counts()
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all trainings except those at the given positions (int64)."""
+        """Keeps only the trainings at the given positions (int64)."""
         self._s_CLn, self._y_CLn = self._s_CLn[:, lanes], self._y_CLn[:, lanes]
         self._rho_CL, self._scale_L, self._end_L = self._rho_CL[:, lanes], self._scale_L[lanes], self._end_L[lanes]
         self._read_counts()

@@ -59,8 +59,10 @@ class PackResult:
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """Returns the result that measuring at only the given steps would have given. The steps must include each
-        training's last probe (measured step)."""
+        """Returns the result that measuring at the given steps only would have given.
+
+        The steps must include the last probe (measured step) of each training.
+        """
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
@@ -76,8 +78,7 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """Returns for each training whether it diverged or was pruned, so that its weights are not those of a finished
-        training."""
+        """Returns which trainings diverged or were pruned, and so have not the weights of a finished training."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property

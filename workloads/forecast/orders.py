@@ -77,7 +77,7 @@ class Start:
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """Returns the initial weights, one row per training, after those listed in `names` are multiplied by
+        """Returns the initial weights, one row per training, in which the weights listed in `names` are multiplied by
         `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 

@@ -95,8 +95,10 @@ _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns for each training approximate eigenvalues of its Hessian, and the weight that each has in a given
-    direction: a Gauss quadrature (nodes, weights).
+    """Returns for each training approximate eigenvalues of its Hessian, and the weight of each eigenvalue in a given
+    direction.
+
+    The result is a Gauss quadrature: nodes and weights.
 
     `product` multiplies vectors, one row per training, by the Hessian H; `delta` has the directions. The nodes
     approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1. Lanczos' method
@@ -126,8 +128,8 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 def steps_until(
     fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Returns for each training the step of gradient descent at which a quadratic loss has fallen by `fall`; infinite
-    if it never does.
+    """Returns for each training the first step of gradient descent at which a quadratic loss has fallen by `fall`;
+    infinite if it never falls so far.
 
     With the learning rate eta and the weight decay c, t steps of gradient descent from the point delta change the loss
     to 1/2 delta^t H (1 - eta (H + c))^2t delta, where H is the Hessian. This is a sum over the eigenvalues of H: sum_m
@@ -272,7 +274,7 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects the trainings at the given positions, for example those for which gradient flow must be followed."""
+        """Selects the trainings at the given positions."""
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)

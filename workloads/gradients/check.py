@@ -64,8 +64,8 @@ class Finding:
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """Makes the finding about two sets of numbers that must be equal up to rounding. `reason` is its message if they
-    differ."""
+    """Makes the finding of a check that numbers are equal up to rounding. If they are not, `reason` is the finding's
+    message."""
     error = worst(errors)
     verdict: Verdict = "holds" if error <= ROUNDING else "fails"
     message = reason if verdict == "fails" else ""
@@ -150,14 +150,14 @@ dividing by it is exact, and so large that the digits of the weights do not matt
 
 
 def vmapped_gradients(subject: Subject) -> State:
-    """Computes gradients by name, with trainings as first axis, in the way in which the engine uses `vmap`."""
+    """Computes gradients by name, with trainings as first axis, by `vmap`, as the engine does."""
     leaves = {name: value.detach().requires_grad_() for name, value in subject.weights.items()}
     loss_L = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
     return gradients_of("loss", loss_L, leaves)
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes gradients by name, with trainings as first axis, with the engine's compiled program of a step or of a
+    """Computes gradients by name, with trainings as first axis, by the engine's compiled program of a step or of a
     gradient.
 
     Raises:
@@ -321,14 +321,14 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
 
 
 def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares the gradients that the engine computes with `vmap` with those of each training alone. Each parameter
-    gets one finding."""
+    """Compares the engine's gradients by `vmap` with the gradients of each training alone. Each parameter gets one
+    finding."""
     return _compared("fused", subject, points, vmapped_gradients(subject))
 
 
 def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    """Compares the gradients of the engine's compiled programs with those of each training alone. Each parameter gets
-    one finding.
+    """Compares the gradients of the engine's compiled programs with the gradients of each training alone. Each
+    parameter gets one finding.
 
     Tracing takes seconds, compiling up to a minute.
     """

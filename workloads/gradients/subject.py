@@ -116,8 +116,8 @@ def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]
 
 
 def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
-    """Returns the trainings at given weights and buffers, such as those after training. In these the first axis is the
-    training.
+    """Returns the trainings at given weights and buffers, such as the final ones. The first axis of weights and buffers
+    is the training.
 
     Trainings whose loss is not finite there are left out. Returns `None` if no training is left.
     """

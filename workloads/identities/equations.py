@@ -33,7 +33,7 @@ from attnsweep.workloads.identities.identity import (
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for the gradients of a module. Gradient descent therefore does not change its value
+    """A linear function that is 0 for the gradients of a module. Gradient descent therefore keeps the function's value
     for the weights."""
 
     name: str
@@ -153,8 +153,8 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """The gradients of two tables have equal sums over rows, if the model adds a row of the one table to a row of the
-    other.
+    """The gradients of two tables have equal sums over their rows, if the model always adds a row of one table to a row
+    of the other, as with token and position embeddings.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
     """
@@ -252,7 +252,7 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class RedundantBias(Identity):
-    """A bias that the biases of the layers behind it could replace. Its gradient is therefore a sum over these layers
+    """A bias that the biases of the following layers could replace. Its gradient is therefore a sum over these layers
     (`Reader.undoes`).
 
     Attributes:

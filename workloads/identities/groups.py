@@ -68,8 +68,9 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the quantity that gradient flow conserves: left^t left - right^t right of one training, or only its
-        diagonal if `diagonal`.
+        """Computes the quantity that gradient flow conserves, from the matrices left and right of one training.
+
+        It is left^t left - right^t right, or only the diagonal of this matrix if `diagonal`.
 
         For weights this is the charge that gradient flow conserves. For gradients, times the learning rate squared, it
         is the change of the charge in one step of plain gradient descent.
@@ -201,8 +202,8 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns the parts of the query layer that multiply the keys, for attention whose keys are the output of a norm
-    itself.
+    """Returns the parts of the query layer that multiply the keys, for attention in which the output of a norm itself
+    serves as keys.
 
     The rows of these parts are the channels of the keys.
     """

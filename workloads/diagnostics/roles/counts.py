@@ -44,8 +44,8 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which pairs of query and key belong to each token pattern, and how much uniform attention falls on each
-    pattern.
+    """Returns the pairs of query and key that belong to each token pattern, as a mask, and how much uniform attention
+    falls on each pattern.
 
     The first result has a further last column for the total attention, which is true at each query that counts.
     """
@@ -73,8 +73,8 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of their sentence's two rarest tokens. Also counts the same with
-    permuted frequency ranks, and all queries.
+    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence; the same with permuted
+    frequency ranks; and all queries.
 
     What is counted are queries whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019,
     section 5.3). Permuting the vocabulary's frequency ranks shows what chance explains: a head that prefers certain

@@ -33,8 +33,8 @@ DIRECTIONS = ("to_governor", "to_dependent")
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns the names of all role scores, in the order of `role_scores`, if sentences have the given dependency
-    relations."""
+    """Returns the names of all role scores for sentences with the given dependency relations, in the order of
+    `role_scores`."""
     return (
         "positional_offset",
         "positional_share",
@@ -213,8 +213,8 @@ def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Returns for each token pattern the fraction of each head's attention that falls on it, and the same fraction for
-    uniform attention."""
+    """Returns the fraction of each head's attention that falls on each token pattern, and the same fraction for uniform
+    attention."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
     masses = []

@@ -142,12 +142,14 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns the inputs of one block that stay the same tensors at all steps, with trainings as the last axis:
-        those that the program updates in place, and those that never change."""
+        """Returns those inputs of one block that are the same tensors at every step. The last axis is the training.
+
+        The program updates some of them in place; the others never change.
+        """
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the inputs of one block in which some entries are frozen, each with its mask. A mask is false at
+        """Returns the inputs of one block in which some entries are frozen. Each comes with a mask that is false at the
         frozen entries."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
@@ -157,8 +159,8 @@ class _Blocks:
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs that change from step to step, indexed by block, then step, then name. Their last axis is
-        the training."""
+        """Returns the inputs that are new at each step, such as the batch, indexed by block, then step, then input. The
+        last axis is the training."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}

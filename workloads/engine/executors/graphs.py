@@ -75,8 +75,8 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Returns the bucket (state at fixed memory addresses) of the given trainings, and moves their state into it. Makes
-    one if there is none."""
+    """Returns the bucket (state at fixed memory addresses) of the given trainings, after moving their state into it.
+    Makes a new one if needed."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -235,8 +235,8 @@ class Graphs:
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """Returns the compiled GPU programs of a step, which all trainings with equal static parameters share; `None`
-        if PyTorch's own kernels are to be used."""
+        """Returns the compiled GPU programs of a step, shared by all trainings with equal static parameters; `None` if
+        PyTorch's own kernels are to be used."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
@@ -316,8 +316,8 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a CUDA graph with one step per element of `read`. Returns the graph, and the tensors from which it
-        reads the steps' inputs, with steps as first axis."""
+        """Captures a CUDA graph with one step per element of `read`. Returns the graph and the tensors, with steps as
+        first axis, from which a replay reads its inputs."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

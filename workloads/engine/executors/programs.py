@@ -119,7 +119,8 @@ without an executor."""
 
 
 def executors_on(device: str, engine: str) -> Executors | None:
-    """Returns what compiles or captures a trainer's steps on this device; `None` if Python runs every operation.
+    """Returns the object that compiles or captures a trainer's steps on this device; `None` if PyTorch runs every
+    operation one by one.
 
     Args:
         engine: `blocks` compiles steps on a CPU for blocks of trainings, `merged` compiles steps on a GPU for all
