@@ -57,7 +57,9 @@ class Comparison:
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()
 
     def print(self, console: Console) -> None:
-        """Prints the tables, the notes, and the paths of the figures."""
+        """Prints our values beside the published ones as a table, then further tables, notes, and the paths of the
+        figures.
+        """
         console.print()
         console.print(Text.assemble((self.title, "bold"), "  ", self.source))
         console.print(_table(self.rows))
@@ -83,7 +85,7 @@ class Comparison:
         return json.dumps(content, allow_nan=False)
 
     def write(self, path: Path) -> None:
-        """Writes the comparison to a JSON file."""
+        """Writes the compared values, tables and notes to a file as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_json() + "\n")
 

@@ -66,7 +66,7 @@ def rate_row(name: str, rate: Rate) -> ComparedValue:
 
 
 def rate_text(rate: Rate, decimals: int = 3) -> str:
-    """Formats a rate with its interval as the cell of a table."""
+    """Formats a rate with its 95% interval as text, for the cell of a table."""
     if rate.interval is None:
         return "-"
     share, low, high = (f"{number:.{decimals}f}" for number in rate.interval)

@@ -88,7 +88,7 @@ def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
 
 
 def queried(sweep: SweepDirectory, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """Runs an SQL query on the ledger of a sweep, and returns the rows."""
+    """Runs an SQL query on the tables of a sweep's ledger, and returns the resulting rows as tuples."""
     with Ledger(sweep.place).connect() as connection:
         return connection.execute(query, list(parameters)).fetchall()
 

@@ -61,7 +61,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Returns the number of trained scalars in a model."""
+    """Returns how many numbers the trained parameters of a model hold together."""
     return sum(value.numel() for value in module.parameters())
 
 

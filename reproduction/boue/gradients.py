@@ -155,7 +155,7 @@ States = dict[str, Tensor]
 
 
 def states_of(model: GPT, batch: Batch) -> States:
-    """Returns the residual stream of our model after each layer."""
+    """Returns the residual stream (the sum that layers read and add to) of our GPT after each layer."""
     x = model.embedded(batch["token"])
     sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
     states = {"embeddings": x}

@@ -162,7 +162,7 @@ def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
 
 
 def _opposed(matrix: Tensor) -> Tensor:
-    """Returns [x, -x], concatenated along the last axis."""
+    """Returns a tensor joined with its negative along the last axis, [x, -x]."""
     return torch.cat([matrix, -matrix], dim=-1)
 
 

@@ -297,8 +297,8 @@ def reproduce_flawed_first(
     lengths: Sequence[int] = FLAWED_LENGTHS,
     n_strings: int = 1000,
 ) -> Comparison:
-    """Tests the one-layer encoder for FIRST (does a string start with 1?) on random strings and on those that are
-    hardest for it.
+    """Tests the one-layer encoder for FIRST (does a string start with 1?) on random strings, and on the strings that
+    are hardest for it.
 
     The other positions of a long string outweigh the first one, so the transformer fails on long strings.
     """

@@ -55,7 +55,9 @@ class Cell:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether the attention scale has the factor log n."""
+        """Whether the attention logits of this configuration are multiplied by the logarithm of the number of
+        tokens.
+        """
         return self.attention_scale != "inv_sqrt_d"
 
 
@@ -291,7 +293,7 @@ CHANCE = NEAR_CHANCE
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the accuracies in a finished sweep of PARITY with chance level, and draws their curves."""
+    """Compares the accuracies of a finished sweep on PARITY with that of guessing, and draws their curves."""
     length = longest_test_length(sweep)
     test_accuracy = f"accuracy_{length}"
     curves = read_curves(sweep, ("eval_loss", "accuracy", test_accuracy))

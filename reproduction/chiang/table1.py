@@ -160,8 +160,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns translations of the long test sentences: those of the training whose BLEU score is the median among
-    trainings with the given attention scale.
+    """Returns one training's translations of the long test sentences. Among the trainings with the given attention
+    scale, it is the one with the median BLEU score.
     """
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])

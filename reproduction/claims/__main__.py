@@ -83,7 +83,8 @@ def main() -> int:
 
 
 def claims_of(folder: Path, seed: int | None, budget: int | None) -> list[Claim]:
-    """Loads the claims of a folder, sorted by name.
+    """Loads claims that can be verified by training from the files of a folder, sorted by name, with changed seed or
+    budget if given.
 
     Args:
         folder: The folder of the claims' files.
@@ -189,7 +190,7 @@ def announcement(claims: Sequence[Claim], known: Sequence[Decided]) -> str:
 
 
 def print_table(found: Sequence[Decided], console: Console) -> None:
-    """Prints the verdicts as a table."""
+    """Prints a table of the verified claims: supported, refuted or undecided, with the evidence for it."""
     grid = Table("claim", "verdict", "trainings", "evidence", "CPU s", box=None, header_style="bold")
     for each in found:
         grid.add_row(each.name, each.verdict, f"{each.trainings:,}", each.evidence, f"{each.cpu_seconds:.0f}")
@@ -199,7 +200,7 @@ def print_table(found: Sequence[Decided], console: Console) -> None:
 
 
 def write_record(path: Path, found: Sequence[Decided]) -> None:
-    """Writes the verdicts to a TOML file."""
+    """Writes the verdicts on verified claims to a TOML file, which `read_record` reads."""
     rows = [[f"{name} = {json.dumps(value)}" for name, value in asdict(each).items()] for each in found]
     path.write_text("\n\n".join("\n".join(["[[verdict]]", *row]) for row in rows) + "\n")
 
@@ -221,7 +222,7 @@ def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
 
 
 def _group_named(name: str) -> list[Stated]:
-    """Returns the claims of the group with this name.
+    """Returns the group of documented claims with the given name.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.

@@ -143,7 +143,7 @@ class Counted(_Strict):
 
 
 class Page(_Strict):
-    """The claims of one page of the documentation.
+    """The numbers that one page of the documentation states: those with an interval, and counted ones without.
 
     Attributes:
         page: The file's name in docs/, or README.md.

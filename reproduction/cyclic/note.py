@@ -1,5 +1,5 @@
-"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": the matrix products ("words") as
-whose sum it writes a gradient, compared with autograd; and its misprints.
+"""Checks with autograd the formulas of the note "Cyclic 4-tensor rotations underly the training of a GPT-style
+encoder", which writes gradients as sums of matrix products ("words"), and measures its misprints.
 
 Axes: n tokens, d channels.
 """
@@ -38,8 +38,8 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the note's formulas for gradients, sums of matrix products ("words"), with autograd on random matrices.
-    Trains nothing.
+    """Compares the note's formulas for gradients, which are sums of matrix products ("words"), with autograd on random
+    matrices. Trains nothing.
     """
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
@@ -85,8 +85,8 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """Compares the gradients by the note's formulas, sums of matrix products ("words"), with autograd's, and returns
-    the largest error for each weight.
+    """Compares the note's gradients, which are sums of matrix products ("words"), with autograd's, and returns the
+    largest error for each weight.
 
     Returns:
         For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and

@@ -1,5 +1,5 @@
-"""Checks of equations of Shin & Matzinger 2025 for system C, where attention sees categories only (3.54 and those
-before 3.71), by enumeration, autograd and a search for stationary points.
+"""Checks equations of Shin & Matzinger 2025 for system C, where attention sees categories only: number 3.54 and the
+equations before 3.71. The methods are enumeration, autograd and a search for stationary points.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
 

@@ -1,5 +1,5 @@
-"""Checks of equations of Shin & Matzinger 2025 for system P, where attention sees positions only (3.7-3.9, 3.18 and
-3.33), by enumeration, autograd and least squares.
+"""Checks equations of Shin & Matzinger 2025 for system P, where attention sees positions only: numbers 3.7-3.9, 3.18
+and 3.33. The methods are enumeration, autograd and least squares.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal

@@ -187,7 +187,8 @@ Verdict = Literal["holds", "misprinted", "needs an assumption", "missed", "ours 
 
 @dataclass(frozen=True, slots=True)
 class EquationCheck:
-    """The result of the numerical check of one equation.
+    """The result of checking one equation of the paper numerically: the errors of the printed and of the right form,
+    and how the forms differ.
 
     Attributes:
         equation: The equation's numbers in the paper, or the section it belongs to.

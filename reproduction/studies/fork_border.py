@@ -100,7 +100,7 @@ class Border:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of each training."""
+        """The number of gradient descent steps in each training of this configuration."""
         return int(self.values["n_steps"] or 0)
 
 

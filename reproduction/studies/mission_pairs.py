@@ -203,8 +203,8 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields for each combination of an attention scale with a floating-point type, or with a variant of the model, a
-    row with the init_sigma at which half of the trainings are stuck. It is estimated from these trials alone, without
+    """Yields rows with the init_sigma at which half of the trainings are stuck: one row for each floating-point type
+    and attention scale, and one for each model variant and attention scale. Each uses its own trials alone, without
     regression.
     """
     for names, column in ((DTYPES, trials.dtype), (VARIANTS, trials.variant)):
@@ -301,8 +301,8 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows that count the trials without a training stuck at the zero of the gradient, those in which all are
-    solved, and those near the border between stuck and free; over all trials, and over those drawn last.
+    """Returns rows that count trials, over all trials and over those drawn last: trials without a training stuck at the
+    zero of the gradient, trials in which all are solved, and trials near the border between stuck and free.
     """
     border = one_border(trials)
     counts = {

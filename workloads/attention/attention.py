@@ -37,7 +37,7 @@ class Sight:
 
     @classmethod
     def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
-        """Makes a `Sight` from a boolean mask.
+        """Makes an attention mask (`Sight`) from a boolean tensor that is true where a query may see a key.
 
         Args:
             seen_BQK: bool, true where the key is seen. Every query must see a key: the softmax over no key is NaN, and
@@ -256,7 +256,7 @@ class Attention(HoldableHeads):
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes attention between two sets of tokens.
+        """Computes attention from one set of tokens, which give the queries, to the keys and values of another.
 
         Args:
             asking_BQD: The tokens from which queries are computed.

@@ -61,7 +61,7 @@ class LowRankLinear(Linear):
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     def forward(self, input: Tensor) -> Tensor:
-        """Maps (..., in) to (..., out)."""
+        """Returns the layer's output, with the low-rank update added: maps (..., in) to (..., out)."""
         update: Tensor = self.up(self.down(input)) * self.scale
         return super().forward(input) + update
 
@@ -80,7 +80,7 @@ class Embedding(nn.Embedding, DrawnByEngine):
         nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Returns the rows (..., d_model) at the indices (...)."""
+        """Looks up the embedding (..., d_model) of each index (...)."""
         if self.num_embeddings > _LONGEST_ONE_HOT:
             return embedding(input, self.weight)
         rows_V = torch.arange(self.num_embeddings, device=input.device)
@@ -124,7 +124,7 @@ class LayerNorm(nn.Module):
         self._eps_inside_root = eps_inside_root
 
     def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
-        """Normalizes the last axis of (..., d_model)."""
+        """Normalizes the last axis of a tensor (..., d_model) to mean 0 and variance 1, then applies gain and bias."""
         eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
         if self._eps_inside_root:
             return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
@@ -149,7 +149,7 @@ class FeedForward(nn.Module):
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (..., d_model) to (..., d_model)."""
+        """Applies both linear layers and the activation: maps (..., d_model) to (..., d_model)."""
         fed: Tensor = self.second(self.activated(self.first(x)))
         return fed
 

@@ -229,7 +229,7 @@ class FullModel(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The factor of the attention logits.
+        """The factor by which k^t q is multiplied to get the attention logits: a fixed number or a trained one.
 
         If it is learned, it is exp(log_scale) / sqrt(d), where d is the number of token features that the logits depend
         on.

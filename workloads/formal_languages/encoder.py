@@ -1,5 +1,5 @@
-"""A post-norm encoder whose answer is read at CLS, the token before the string. Trained encoders and the exact
-solutions of the paper share this code.
+"""A post-norm transformer encoder that accepts or rejects a string by its output at CLS, the token before the string.
+Trained encoders and the hand-set encoders of the paper share this code.
 
 Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a
 token (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H

@@ -1,4 +1,5 @@
-"""The tasks on which a GPT can be trained: sequences, their distributions ("laws"), and losses of simple predictors.
+"""The tasks on which a GPT can be trained: how their token sequences are drawn, the distributions of the sequences
+("laws"), and the losses of simple predictors.
 
 Axes: L lane, B sequence, T token, V word (current token or target), P previous token, or pair of tokens (previous,
 current), N token of a part of a text.
@@ -105,7 +106,8 @@ class Task(ABC):
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
-        """Draws the sequences of a training step, or held-out ones.
+        """Draws sequences of tokens with targets for each training: training sequences of one step, or held-out
+        sequences.
 
         Args:
             streams: The random streams of the trainings.
@@ -144,8 +146,8 @@ class BigramTable(Task):
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws `table`, int64 (n_trainings, n_pairs, n_words): the target for each pair of previous and
-        current token.
+        """Draws the tables `table` that hold the target for each pair of previous and current token, int64
+        (n_trainings, n_pairs, n_words).
         """
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
@@ -194,8 +196,8 @@ class Order2Chain(Task):
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the transition probabilities `next` (n_trainings, n_pairs, n_words) from pairs of tokens to the next
-        one, and computes the stationary distribution `pair` (n_trainings, n_pairs) of pairs.
+        """Draws the probabilities `next` of the next token given the previous and the current one, (n_trainings,
+        n_pairs, n_words), and computes the stationary distribution `pair` of pairs of tokens, (n_trainings, n_pairs).
         """
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))

@@ -74,7 +74,7 @@ def read_text(path: str | Path) -> Text:
 
 
 def _joined(rows: pa.ListArray) -> NDArray[np.int64]:
-    """Joins rows of tokens in order, with the token `END` after each row."""
+    """Joins rows of token numbers to one sequence, with the token `END` after each row."""
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full(int(lengths.sum()) + len(lengths), END, dtype=np.int64)
     is_end = np.zeros(len(tokens), dtype=bool)

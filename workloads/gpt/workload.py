@@ -126,8 +126,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return [self.batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
-        """Draws held-out sequences, and computes on them the losses `level/<name>` (n_trainings,) of simple
-        predictors.
+        """Draws held-out sequences, and computes on them the losses of simple predictors, named `level/<predictor>`,
+        (n_trainings,) each.
         """
         drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
         nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)

@@ -43,11 +43,11 @@ class Draw:
         return type(self)(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
-        """Draws float64 values in [0, 1) of the given shape."""
+        """Draws independent float64 numbers, uniform in [0, 1), of the given shape."""
         return self._streams.uniform(self._name(), shape, self._step)[0]
 
     def normal(self, *shape: int) -> Tensor:
-        """Draws float64 standard normal values of the given shape."""
+        """Draws independent float64 numbers from the standard normal distribution, of the given shape."""
         return self._streams.normal(self._name(), shape, self._step)[0]
 
     def integers(self, n_values: int, *shape: int) -> Tensor:

@@ -25,8 +25,8 @@ _COMMON = TrainingParameters.declared()
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function that is called with a dictionary of values, from which it gets those that have the names of its
-    arguments.
+    """A user's function together with the names of its arguments. When it is called with a dictionary of values, the
+    function gets the values of its arguments.
 
     Attributes:
         function: The function.

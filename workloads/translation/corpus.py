@@ -90,7 +90,8 @@ def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def corpus_digest(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None) -> str:
-    """Returns a hex digest of a corpus's words and arrays. Two corpora are equal if and only if their digests are.
+    """Returns a hexadecimal hash of a corpus's words and arrays. Two corpora are equal if and only if their hashes are
+    equal.
 
     Every piece is preceded by its kind and size, so that moving a boundary between two pieces changes the digest.
     Numbers are little-endian on every machine.

@@ -68,7 +68,9 @@ class StudiedCorpus:
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """Returns a training's corpus. All trainings with the same corpus share one object in a process."""
+    """Returns the corpus of a training with statistics of its training pairs. In a process, all trainings with the same
+    corpus get the same object.
+    """
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)

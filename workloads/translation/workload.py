@@ -140,8 +140,8 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket of sentences the logits `<bucket>/logit` (n_sentences, n_target_tokens, n_words), and
-        the losses of words `<bucket>/nats` (n_sentences, n_target_tokens).
+        """Returns for each bucket of sentences the model's logits, `<bucket>/logit` (n_sentences, n_target_tokens,
+        n_words), and the negative log-probability of each target word, `<bucket>/nats` (n_sentences, n_target_tokens).
         """
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):

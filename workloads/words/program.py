@@ -1,5 +1,5 @@
-"""Traces a loss as a program of basic operations, and finds where the program reads weights and which output of the
-model the loss judges.
+"""Traces a loss as a graph of basic operations, and finds where the graph reads weights and from which model output
+each term of the loss is computed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class Program:
         return dependent
 
     def run(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """Runs the program, and returns the values of all nodes of the graph."""
+        """Computes the loss again, and returns the value of every node of its graph."""
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
@@ -108,7 +108,8 @@ class _Recorder(fx.Interpreter):
 
 
 def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> Program:
-    """Traces the loss of one training as a program.
+    """Traces the loss of one training as a graph of basic operations, with a separate node for every place where a
+    weight is read.
 
     Args:
         module: The module with the weights and buffers of the training.
@@ -147,7 +148,7 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
 
 
 def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
-    """Splits the loss into the terms that the program adds up, and leaves out terms that depend on no weight."""
+    """Returns the terms whose sum is the loss, without those that depend on no weight."""
     dependent = program.dependent(values)
 
     def split(node: fx.Node) -> Iterator[fx.Node]:

@@ -1,4 +1,6 @@
-"""Finds the direction in which the loss of a training curves downwards most: the way out of a saddle point."""
+"""Finds the direction in weight space along which a training's loss curves downwards most: the way out of a saddle
+point.
+"""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -49,8 +51,8 @@ class Saddle:
 
 
 def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Loss, words: Words) -> Saddle | None:
-    """Computes the direction in which the loss curves downwards most, by the Lanczos method; `None` if there are no
-    second derivatives.
+    """Computes the direction in weight space along which the loss curves downwards most, by the Lanczos method; `None`
+    if the loss has no second derivatives.
 
     Args:
         training: The training; its seed draws the first direction.

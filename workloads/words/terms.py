@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionMap:
-    """The attention weights of one head.
+    """The attention weights of one head, averaged over a batch, with the head's name and how evenly its queries attend.
 
     Attributes:
         name: The head's name, such as `attention 1, head 2`.
@@ -134,7 +134,8 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientWords:
-    """All words (terms) of one training's gradients at its present weights.
+    """All terms ("words") of the gradients of one training at its current weights, with the attention maps of the
+    model.
 
     Attributes:
         terms: The terms. Those of one weight add up to its gradient.
@@ -196,7 +197,8 @@ class GradientWords:
         return sum(balance.left * balance.size for balance in balances) / total if total else 1.0
 
     def state(self) -> str:
-        """Names the state of the training that the terms of its gradients show. The value of the loss is not used.
+        """Names the state of the training, such as `starved` or `balanced`, judged by the terms of its gradients alone
+        and not by the loss.
 
         One of `starved`, `balanced`, `bound`, `bound with growing norms`, `moving`, a combination such as `balanced in
         P, starved in I - P`, and `undivided` if it is not known which terms contain the target.

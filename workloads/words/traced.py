@@ -53,7 +53,7 @@ class _Judged:
 
 
 def traced_words(program: Program, groups: Groups) -> GradientWords:
-    """Computes the words of a traced loss: the terms of its gradients, which add up to the gradients.
+    """Computes the terms ("words") of the gradients of a traced loss. The terms of a weight add up to its gradient.
 
     Args:
         program: The loss.

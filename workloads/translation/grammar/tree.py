@@ -33,14 +33,15 @@ class Pronoun:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A proper name, which both languages share. Verbs agree in the third person singular."""
+    """A proper name, which is the same in both languages. Verbs agree with it in the third person singular."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A noun phrase: a common noun and its modifiers.
+    """A noun phrase with a common noun: its number and determiner, and an owner, an adjective and a relative clause if
+    there are any.
 
     Attributes:
         noun: The head of the phrase.
