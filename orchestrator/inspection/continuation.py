@@ -181,7 +181,7 @@ class Source:
         return Continued(rows=rows, difference=self._difference(packs[0]) if 0 in numbers else "")
 
     def weights(self, states: Mapping[int, Checkpoint], step: int) -> State:
-        """Returns the training's own parameters at a step of `states`, by name, on the CPU."""
+        """Returns the training's own parameters at a step whose checkpoint is in `states`, by name, on the CPU."""
         pack = self._begun(states, step, range(1))
         return {name: value[0].cpu() for name, value in pack.parameters.items()}
 

@@ -184,7 +184,7 @@ def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
 
 
 def check_numbers(n: int, size: float) -> None:
-    """Checks the number of continuations and the size of a kick (the noise added to the parameters).
+    """Checks that the number of continuations and the size of a kick (noise added to the parameters) are above 0.
 
     Raises:
         UserError: If either is not above 0.

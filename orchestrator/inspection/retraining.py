@@ -171,7 +171,7 @@ class _Repetition:
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
         """Trains a pack of recorded trainings again. Returns the end of each training by (trial, replicate). If the
-        pack raises, each training is repeated alone."""
+        pack raises an error, each training is repeated alone."""
         context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
         try:
             with training_settings():

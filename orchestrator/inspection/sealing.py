@@ -93,7 +93,9 @@ class Sealing(Answer, Record):
 
     @property
     def fate(self) -> str:
-        """Whether the training itself ended with the outcome, in words, such as `solved` or `not solved`."""
+        """How the training itself ended with regard to the outcome in question, in words, such as `solved` or `not
+        solved`.
+        """
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:

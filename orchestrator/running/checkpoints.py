@@ -60,7 +60,7 @@ class Checkpoints:
         self._stored: dict[str, tuple[str, str | None]] = {}
 
     def put(self, order: PackOrder, state: bytes) -> None:
-        """Writes a pack's state as a checkpoint, and removes the pack's earlier checkpoint."""
+        """Writes the state of a pack of trainings as a checkpoint, and removes the pack's earlier checkpoint."""
         table = pa.table(
             {
                 "trial": [[task.trial for task in order.tasks]],
@@ -77,14 +77,14 @@ class Checkpoints:
         self._stored[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """Returns the id of the environment (machine and versions) that trained a pack up to its last checkpoint;
-        `None` if it is not known.
+        """Returns the id of the environment (machine and versions) that trained a pack of trainings up to its last
+        checkpoint; `None` if it is not known.
         """
         return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Returns the last stored state of a pack. Returns `None` if there is none, if its file is damaged, or if
-        another environment (machine and versions) trained it.
+        """Returns the last stored state of a pack of trainings. Returns `None` if there is none, if its file is
+        damaged, or if another environment (machine and versions) trained it.
 
         A ledger row names one environment, so a pack cannot continue in another environment: it begins again.
 

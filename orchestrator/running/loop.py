@@ -106,7 +106,7 @@ class _UnderWay:
     reached: Progress | Probed | None = None
 
     def shown(self, order: PackOrder) -> PackUnderWay:
-        """Returns the progress of a pack in the form that `attnsweep status` shows."""
+        """Returns the progress of a pack of trainings in the form that `attnsweep status` shows."""
         return PackUnderWay(
             pack=order.pack,
             n_trainings=len(order.tasks),
@@ -181,8 +181,8 @@ class SweepLoop:
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the sweep's budget is spent or `should_stop` returns `True`. When it is stopped, trainers hand
-        back unfinished packs, whose states are stored.
+        """Trains until the sweep's budget is spent or `should_stop` returns `True`. After a stop, trainers hand back
+        unfinished packs of trainings, whose states are stored.
 
         Args:
             should_stop: Called about twice a second.
@@ -282,8 +282,8 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack: the type that has trained the pack so far if such a
-        trainer is idle, else that of the first idle trainer."""
+        """Returns the type of machine that should train a pack of trainings: the type that has trained it so far if
+        such a trainer is idle, else that of the first idle trainer."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
@@ -378,8 +378,8 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Writes the results of packs that have ended to the ledger, unless it is better to wait for further packs.
-        Returns whether anything was written."""
+        """Writes the results of packs of trainings that have ended to the ledger, unless it is better to wait for
+        further packs. Returns whether anything was written."""
         is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,
@@ -399,8 +399,8 @@ class SweepLoop:
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
-        """Writes the results of packs to the ledger in one commit, then reports to the study the values of trials that
-        became complete."""
+        """Writes the results of some packs of trainings to the ledger in one commit, then reports to the study the
+        values of trials that became complete."""
         self._writer.confirm()
         # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
         self._study.save()

@@ -46,7 +46,7 @@ _Sizes: TypeAlias = Mapping[str, Mapping[str, _Measured]]
 
 
 class _Kept(Record):
-    """The content of `pack_sizes.json`: measured speeds of packs by size."""
+    """The content of `pack_sizes.json`: the measured speeds of packs of trainings, by number of trainings."""
 
     sizes: _Sizes
 
@@ -101,8 +101,8 @@ class PackSizes:
         return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        """Returns the search for the fastest pack size of one shape (equal static parameters) on one type of
-        accelerator.
+        """Returns the search for the fastest pack size (trainings in one batched program), for one shape (equal static
+        parameters) and one type of accelerator.
         """
         sizer = self._sizers.get((accelerator, shape))
         if sizer is None:
@@ -117,8 +117,8 @@ class PackSizes:
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
-        """Writes this run's measurements to the sweep directory, if a new pack size was measured. A failure to write is
-        ignored.
+        """Writes the measured speeds of packs to the sweep directory, if a new pack size was measured. A failure to
+        write is ignored.
         """
         if self._fixed:
             return

@@ -77,11 +77,11 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether any pack's speed was measured, or any limit of the pack size was found."""
+        """Whether any measurement was made: of a pack's speed, or of the largest pack that fits into memory."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
-        """Returns the number of trainings that the next pack should have.
+        """Returns the number of trainings that the next pack (one batched program) should have.
 
         Args:
             fair_share: Trainings left per trainer: with a larger pack, another trainer would have no work.
@@ -95,7 +95,7 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a trained pack, if the pack has the size that the search wants to measure now.
+        """Records the speed of a pack of trainings, if the pack has the size that the search wants to measure now.
 
         Args:
             n_lanes: The pack's number of lanes.
@@ -114,12 +114,12 @@ class PackSizer:
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
-        """Records that a pack of this size did not fit into memory, so that all later packs are smaller."""
+        """Records that a pack of this many trainings did not fit into memory, so that all later packs are smaller."""
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
-        """Limits the size of later packs to what fits into the free memory, predicted from the peak memory of the packs
-        so far."""
+        """Limits the number of trainings in later packs to what fits into the free memory, predicted from the peak
+        memory of the packs so far."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
         # If packs of only one width were measured, all of their memory is assumed to be proportional to the number of
@@ -150,7 +150,7 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 def is_commit_due(
     ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
 ) -> bool:
-    """Returns whether the results of the packs that have ended should be written to the ledger now.
+    """Returns whether the results of the packs of trainings that have ended should be written to the ledger now.
 
     Args:
         ended: The packs, at least one.
@@ -184,14 +184,17 @@ class Backlog:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Returns whether enough trainings of one shape (equal static parameters) wait to fill a pack. `fair_share` is
-        the number of trainings left per trainer."""
+        """Returns whether enough trainings of one shape (equal static parameters) wait to fill a pack (one batched
+        program). `fair_share` is the number of trainings left per trainer."""
         shape = self._fullest
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """Removes and returns the trainings of the next pack: the oldest ones of the shape (static parameters) with the
-        most waiting trainings. `fair_share` is the number of trainings left per trainer."""
+        """Removes and returns the trainings of the next pack (one batched program): the oldest ones of the shape
+        (static parameters) with the most waiting trainings.
+
+        `fair_share` is the number of trainings left per trainer.
+        """
         shape = self._fullest
         if shape is None:
             return []
@@ -203,8 +206,8 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """Removes and returns the trainings with the given pairs (trial, replicate), in the given order; `None` if any
-        of them is not waiting."""
+        """Removes and returns the waiting trainings that are given as (trial, replicate), in the given order; `None` if
+        any of them is not waiting."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None
@@ -217,8 +220,8 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns how many trainings, at most `n_lanes`, the next pack should take so that it ends with the last
-        training of a trial."""
+        """Returns how many trainings, at most `n_lanes`, the next pack should take so that no trial is divided between
+        it and a later pack."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
@@ -229,7 +232,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Fail:
-    """An action for the loop: record the only training of a pack as failed."""
+    """An action for the loop: record the only training of a pack as failed, with an error text."""
 
     order: PackOrder
     error: str
@@ -239,15 +242,17 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """An action for the loop: remove the checkpoint of a pack, because the pack will not be continued from it."""
+    """An action for the loop: remove the checkpoint of a pack of trainings, because the pack will not be continued from
+    it.
+    """
 
     pack: str
 
 
 @dataclass(frozen=True)
 class Shrink:
-    """An action for the loop: make later packs of the same shape (static parameters) smaller, because this pack ran out
-    of memory."""
+    """An action for the loop: make later packs of trainings with the same static parameters smaller, because this one
+    ran out of memory."""
 
     order: PackOrder
 
@@ -285,12 +290,12 @@ class SweepPlan:
 
     @property
     def has_work(self) -> bool:
-        """Whether any training waits, in a returned pack or in the backlog."""
+        """Whether any training waits for a trainer: in a pack that a trainer has handed back, or in the backlog."""
         return bool(self._again or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues the unfinished packs of an earlier run, to be continued from their checkpoints, and removes their
-        trainings from the backlog.
+        """Queues an earlier run's unfinished packs of trainings, to be continued from their checkpoints, and removes
+        these trainings from the backlog.
 
         A checkpoint is dropped if another environment made it, since a ledger row names one environment, or if its
         trainings are not in the backlog.
@@ -317,33 +322,35 @@ class SweepPlan:
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:
-        """Removes and returns the pack that has waited longest to be continued; `None` if no such pack waits."""
+        """Removes and returns the pack of trainings that has waited longest to be continued; `None` if none waits."""
         return self._again.pop(0) if self._again else None
 
     def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
-        """Takes trainings from the backlog as a new pack; `None` if no training waits."""
+        """Takes trainings from the backlog as a new pack (one batched program); `None` if no training waits."""
         tasks = self.backlog.take_pack(sizer, fair_share)
         if not tasks:
             return None
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Records that a pack's progress is stored durably. Resets the counts of trainers that died in a row: with this
-        pack, and in the whole run."""
+        """Records that the progress of a pack of trainings is stored durably.
+
+        Resets two counts of trainers that died without progress: those that had this pack, and those of the whole run.
+        """
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 
     def handed_back(self, order: PackOrder) -> None:
-        """Queues a pack that a trainer handed back, to be continued from its last checkpoint."""
+        """Queues a pack of trainings that a trainer handed back, to be continued from its last checkpoint."""
         self._again.append(replace(order, checkpoint=None))
 
     def trained(self, order: PackOrder) -> None:
-        """Records that a pack has been trained to its end."""
+        """Records that a pack of trainings has been trained to its end."""
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """Handles a pack that raised an exception: splits the pack in halves until the faulty training is alone, which
-        is then recorded as failed."""
+        """Handles a pack of trainings that raised an exception: splits it in halves until the faulty training is alone,
+        which is then recorded as failed."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]
@@ -353,8 +360,10 @@ class SweepPlan:
         return [*shrink, *failed]
 
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
-        """Handles a pack whose trainer has died: continues, splits or fails the pack. The cause may be the machine or
-        the pack.
+        """Handles a pack of trainings whose trainer has died: continues it, splits it, or records its only training as
+        failed.
+
+        The cause may be the machine or the pack itself.
         """
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
@@ -369,7 +378,7 @@ class SweepPlan:
         return []
 
     def _split(self, order: PackOrder) -> Forget:
-        """Queues the two halves of a pack as new packs, which start from step 0."""
+        """Queues the two halves of a pack of trainings as new packs, which start from step 0."""
         self._losses.pop(order.pack, None)
         half = len(order.tasks) // 2
         self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))

@@ -116,7 +116,7 @@ def check_charges(sample: Sample) -> None:
 
 
 def check_stop_metrics(sample: Sample) -> None:
-    """Refuses `stop_when` conditions on metrics that the workload does not measure.
+    """Refuses conditions for ending trainings early (`stop_when`) on metrics that the workload does not measure.
 
     For each condition, one training that has it is measured before its first step.
 
@@ -134,8 +134,8 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose trainings cannot share one batched program: modules differ in what must be equal, or the
-    loss cannot be batched with `vmap`. Also refuses unknown labels.
+    """Refuses a workload whose trainings cannot share one batched program: their modules differ in more than parameters
+    and buffers, or the loss cannot be batched with `vmap`. Also refuses unknown labels.
 
     Looks at a few trainings of each shape (equal static parameters) at a time until the time is up, and at a few in any
     case. Any other error of the workload's code is left to the trainings, whose rows will contain it.

@@ -98,8 +98,8 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first of the waiting packs for which a trainer is idle on the type of machine that first trained the
-    pack's trainings; `None` if there is none."""
+    """Returns the first of the waiting packs of trainings that an idle trainer can repeat on the type of machine that
+    trained them before; `None` if there is none."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 

@@ -38,8 +38,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if Ctrl-C was pressed. For code that catches all errors: Ctrl-C may have caused the
-    error that it caught.
+    """Raises KeyboardInterrupt if Ctrl-C was pressed.
+
+    Code that catches all errors calls this function, because Ctrl-C may have caused the error.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.

@@ -175,8 +175,8 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Returns which trainings of a pack are pruned at this probe (step of measurement) or should have been before,
-        as positions in the pack."""
+        """Returns the trainings of a pack that must end at this probe (step of measurement) because their trial is
+        pruned, as positions in the pack."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)

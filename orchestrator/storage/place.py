@@ -116,7 +116,7 @@ class Place(Protocol):
         `file_name` returns it."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Publishes one Parquet file under the same name in each of several folders, in the given order.
+        """Writes one Parquet file to each of several folders, in the given order, under the same name.
 
         Args:
             stem: The beginning of the name. The name ends with the `digest` of the last file.

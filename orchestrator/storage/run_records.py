@@ -54,7 +54,9 @@ class PackUnderWay(Record):
     where: str = ""
 
     def in_words(self) -> str:
-        """Describes the pack's progress: `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
+        """Describes the progress of a pack of trainings: `64 trainings, 40 still training, step 120 of 500, on node7
+        cuda`.
+        """
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
         return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"

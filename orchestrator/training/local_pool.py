@@ -79,7 +79,7 @@ class LocalPool:
         self._train_slice = partial(self._trainer.proceed, pruned)
 
     def reports(self, timeout: float) -> Reports:
-        """Trains the pack for some more steps (a slice), and returns the report. Takes no account of `timeout`.
+        """Trains the pack of trainings for some more steps (a slice), and returns the report. Ignores `timeout`.
 
         Raises:
             PoolError: If the GPU context of this process is broken, or this machine cannot compile a program.
@@ -109,7 +109,7 @@ class LocalPool:
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:
-        """Stops training the pack at once and returns its state."""
+        """Stops training the pack of trainings at once and returns its state."""
         del seconds
         orders, self._order = self.running, None
         return [(order, self._trainer.hand_back()) for order in orders]

@@ -22,7 +22,8 @@ CHECKPOINT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class RunContext:
-    """The values that all rows of a run have in common, and the files that its trainings read.
+    """What a run gives to its trainers: the values that all its ledger rows have in common, and the files that its
+    trainings read.
 
     Attributes:
         sweep: The sweep's name.
@@ -70,7 +71,7 @@ class PackOrder:
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Returns the order without the pack's checkpoint, for use after a trainer has received it.
+        """Returns the order without the checkpoint of its pack of trainings, for use after a trainer has received it.
 
         The checkpoint may take gigabytes.
         """
@@ -100,8 +101,8 @@ Standing: TypeAlias = tuple[str, bool, float | None]
 
 @dataclass(frozen=True)
 class Probed:
-    """A trainer's report on a pack that has stopped at a probe (a step at which trainings are measured). It waits until
-    the driver says which trainings are pruned.
+    """A trainer's report on a pack of trainings that has stopped at a probe (a step at which they are measured). It
+    waits until the driver says which trainings are pruned.
 
     Attributes:
         step: The step of the probe.
@@ -126,8 +127,8 @@ class Probed:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A trainer's report that it has stopped training a pack. It contains the pack's state, unless the pack had barely
-    begun."""
+    """A trainer's report that it has stopped training a pack of trainings. It contains the pack's state, unless the
+    pack had barely begun."""
 
     checkpoint: bytes | None
 
@@ -145,8 +146,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trainer's report on a pack that has been trained to its end: ledger rows, training steps summed over its
-    trainings, seconds, and use of GPU memory."""
+    """A trainer's report on a pack of trainings that has reached its end: ledger rows, steps summed over trainings,
+    seconds, and use of GPU memory."""
 
     rows: Rows
     lane_steps: int
@@ -156,8 +157,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A trainer's report on a pack that raised an error. One of its trainings may be the cause, or memory ran out, or
-    the machine cannot compile."""
+    """A trainer's report on a pack of trainings that raised an error. One of the trainings may be the cause, or memory
+    ran out, or the machine cannot compile."""
 
     error: str
     out_of_memory: bool
@@ -175,7 +176,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """The report that a trainer has died, alone or with its machine, so that its pack needs another trainer.
+    """The report that a trainer has died, alone or with its machine. Its pack of trainings needs another trainer.
 
     Attributes:
         reason: Why it died, in the pool's words.
@@ -219,12 +220,12 @@ class Pool(Protocol):
 
     @property
     def has_idle(self) -> bool:
-        """Whether a trainer is idle and can get a pack."""
+        """Whether a trainer is idle and can get a pack of trainings."""
 
     @property
     def idle(self) -> "Sequence[Hardware]":
-        """The hardware of the idle trainers, in the order in which they get packs, unless an order for a pack names a
-        type of machine."""
+        """The hardware of each idle trainer. The first one gets the next pack of trainings, unless the order for the
+        pack names another type of machine."""
 
     @property
     def machines(self) -> frozenset[str]:
@@ -232,7 +233,7 @@ class Pool(Protocol):
 
     @property
     def running(self) -> list[PackOrder]:
-        """The orders for the packs that trainers have now."""
+        """The orders for those packs of trainings that trainers have now."""
 
     def notices(self) -> list[str]:
         """Returns new messages for the user about the trainers, one line each: those since the last call."""
@@ -245,8 +246,8 @@ class Pool(Protocol):
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Lets a pack train on that was reported as `Probed` (stopped at a step of measurement). Its trainings at the
-        positions `pruned` end here."""
+        """Continues a pack of trainings that had stopped at a probe (step of measurement), and ends its trainings at
+        the positions `pruned`."""
 
     def reports(self, timeout: float) -> Reports:
         """Returns the trainers' reports that arrive within about `timeout` seconds.
@@ -256,8 +257,8 @@ class Pool(Protocol):
         """
 
     def hand_back(self, seconds: float) -> Reports:
-        """Asks all trainers to stop and to hand back the states of their packs. Returns the reports that arrive within
+        """Asks all trainers to stop and to hand back their packs of trainings. Returns the reports that arrive within
         `seconds`; later ones are ignored."""
 
     def close(self) -> None:
-        """Ends all trainers at once; packs in training are lost. Idempotent."""
+        """Ends all trainers at once. What they have not handed back is lost. Idempotent."""

@@ -152,8 +152,8 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of trainers for each node. Running trainers stay; each new trainer goes to the node with the
-    most free places."""
+    """Returns the number of trainers for each node. Running trainers stay; each new trainer goes to the node that has
+    room for the most further ones."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}

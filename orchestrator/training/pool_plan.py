@@ -45,7 +45,7 @@ class Trainer:
 
 
 class Action(NamedTuple):
-    """Something that the pool should do with the trainer of the given number.
+    """Something that the pool should do with one trainer, given by its number: start it, let it train on, or end it.
 
     `start` starts it with its share of resources, on its node or where Ray finds a place; `go on` continues its pack
     for a slice; `hand back` requests its pack; `end` ends it.
@@ -86,8 +86,8 @@ class PoolPlan:
 
     @property
     def n_trainers(self) -> int:
-        """The number of packs that can train at the same time. Before any node is up, the number of trainers that the
-        user requested."""
+        """The number of packs of trainings that can train at the same time. Before any node is up, the number of
+        trainers that the user requested."""
         return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
 
     @property
@@ -137,7 +137,7 @@ class PoolPlan:
 
     def follow(self, claims: Mapping[str, Amount]) -> list[Action]:
         """Adapts the trainers to the nodes: starts trainers where there is room, and ends those for which there is none
-        any more. A trainer that is training first hands back its pack.
+        any more. A trainer that is training first hands back its trainings.
 
         Args:
             claims: Resources that sweeps of higher priority want, by node.
@@ -218,7 +218,7 @@ class PoolPlan:
         return number
 
     def answered(self, pack: str) -> int:
-        """Records that a pack continues that had stopped at a probe (step of measurement). Returns the number of its
+        """Records that a pack of trainings continues after a probe (step of measurement). Returns the number of its
         trainer.
         """
         return self._at_probe.pop(pack)

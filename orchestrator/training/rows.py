@@ -56,8 +56,8 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns the outcome, whether it counts as stuck, and the loss of each training of a pack: at its end, or so far
-    if it is still training."""
+    """Returns for each training of a pack its outcome, whether it counts as stuck, and its loss: at its end, or at the
+    present step if it is still training."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -79,7 +79,7 @@ def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArra
 
 
 def joined(packs: Sequence[Rows]) -> Rows:
-    """Concatenates the ledger rows of several packs, table by table."""
+    """Concatenates the ledger rows of several packs of trainings, table by table."""
     if len(packs) == 1:
         return packs[0]
     heads = [rows.heads for rows in packs if rows.heads is not None]
@@ -99,8 +99,10 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the rows of a trained pack for the ledger's table `trainings`. `escapes` has for each training the
-    predicted step at which it leaves the initial plateau; NaN without a prediction."""
+    """Returns the rows for the ledger's table `trainings` of a pack that was trained.
+
+    `escapes` has for each training the predicted step at which it leaves the initial plateau; NaN without a prediction.
+    """
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
@@ -156,8 +158,8 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """Returns the rows of a trained pack for the ledger's table `curves`: one row for each training, probe (step of
-    measurement) and metric. Values that are not finite have no row.
+    """Returns the rows for the ledger's table `curves` of a pack of trainings: one row for each training, probe (step
+    of measurement) and metric. Values that are not finite have no row.
 
     Args:
         workload, tasks, result: The pack.
@@ -185,7 +187,7 @@ def curve_rows(
 
 
 def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
-    """Returns the rows of a trained pack for the ledger's table `heads`: one row for each training, probe (step of
+    """Returns the rows for the ledger's table `heads` of a pack of trainings: one row for each training, probe (step of
     measurement), layer and head; `None` without heads."""
     if not result.heads:
         return None

@@ -40,7 +40,7 @@ class Task:
 
     @property
     def shape(self) -> Shape:
-        """The static parameters of the training. Two trainings can share a pack if and only if their shapes are
+        """The static parameters of the training. Trainings can share a batched program (pack) if and only if these are
         equal."""
         shape: Shape = self.training.parameters.static_key()
         return shape

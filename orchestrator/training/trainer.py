@@ -113,8 +113,8 @@ class Trainer:
         return self._order is not None
 
     def leave(self) -> None:
-        """Makes the trainer stop at the end of its current slice of steps, and hand back its pack. May be called in a
-        signal handler.
+        """Makes the trainer stop at the end of its current slice of steps, and hand back its trainings. May be called
+        in a signal handler.
         """
         self._is_leaving = True
 
@@ -137,8 +137,8 @@ class Trainer:
 
     @training_settings()
     def proceed(self, pruned: Sequence[int] = ()) -> Report:
-        """Trains the pack for some more steps (a slice). With a pruner, it stops at the next probe (step of
-        measurement).
+        """Trains the pack of trainings for some more steps (a slice). With a pruner, it stops at the next probe (step
+        of measurement).
 
         Args:
             pruned: The positions of the trainings that end here, after a `Probed` report.
@@ -146,7 +146,7 @@ class Trainer:
         return self._reported(partial(self._proceed, pruned))
 
     def hand_back(self) -> Report:
-        """Stops training the pack and returns its state."""
+        """Stops training the pack of trainings and returns its state."""
         return self._reported(self._hand_back)
 
     def _reported(self, train: Callable[[], Report]) -> Report:
@@ -159,7 +159,7 @@ class Trainer:
             return self.raised(error)
 
     def raised(self, error: BaseException) -> Raised:
-        """Drops the pack because of an error that it raised, and returns the report about the error."""
+        """Drops the pack of trainings because of an error that it raised, and returns the report about the error."""
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
@@ -192,8 +192,8 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether the pack must wait here for the driver's decision on pruning: at each probe (step of
-        measurement) except the one before the first step."""
+        """Returns whether the pack of trainings must wait here for the driver's decision on pruning: at each probe
+        (step of measurement) except the one before the first step."""
         return self._waits and pack.step > self._told_step
 
     @property
@@ -254,8 +254,8 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, memory)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
-        """Trains for one slice. It ends when its time is over, when all trainings have ended, at a probe at which the
-        pack must wait for the driver, or when the trainer is asked to leave."""
+        """Trains for one slice: until its time is over, all trainings have ended, the driver must decide on pruning, or
+        the trainer is asked to leave."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):

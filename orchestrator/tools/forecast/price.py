@@ -182,8 +182,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains a pack with more and more steps, as far as the time for a short trial allows. Returns the longest trial's
-    result, its seconds in each repetition, and its number of steps."""
+    """Trains the same batch with more and more steps, as far as the time for a short trial allows. Returns the longest
+    trial's result, its seconds in each repetition, and its number of steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.

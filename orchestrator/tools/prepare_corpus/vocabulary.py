@@ -40,17 +40,17 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of words of each sentence, an array (N,)."""
+        """The number of words of each sentence, as an array."""
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Returns the words of each sentence joined with spaces, as an array (N,). Sentences with the same words give
-        equal texts."""
+        """Returns the words of each sentence joined with spaces, as an array of texts. Sentences with the same words
+        give equal texts."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
     def share_of(self, word: int) -> float:
-        """Returns which share of all words in the sentences is the given word, such as the unknown word."""
+        """Returns the share of one word, such as the unknown word, among all words of the sentences."""
         return float((self.numbers.flatten().to_numpy() == word).mean())
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
