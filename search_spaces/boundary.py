@@ -49,11 +49,11 @@ class Counts:
     n_N: Array
 
     def logits(self) -> Array:
-        """Returns the logit of each trial's stuck rate, (n_trials,)."""
+        """Returns for each trial the logit of the share of its trainings that are stuck, (n_trials,)."""
         return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
 
     def variances(self) -> Array:
-        """Returns the variance of the logit of each trial's stuck rate, (n_trials,)."""
+        """Returns for each trial the variance of the logit of its share of stuck trainings, (n_trials,)."""
         return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
 
 
@@ -212,7 +212,7 @@ class BoundarySampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draws a random value for a conditional parameter."""
+        """Draws at random a value for a conditional parameter (one that depends on another parameter)."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def _counts(self, cube: "_Cube", finished: Sequence[FrozenTrial]) -> Counts:
@@ -237,7 +237,7 @@ class _Cube:
         return self._transform.untransform(point)
 
     def quasi_random(self, n: int, seed: int) -> Array:
-        """Returns the first `n` points of a scrambled Sobol' sequence, (n, n_coordinates).
+        """Returns the first `n` points of a scrambled Sobol' sequence in the unit cube, (n, n_coordinates).
 
         For a categorical parameter the sequence has one coordinate, whose interval is divided equally among the
         choices.

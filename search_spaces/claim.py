@@ -117,7 +117,7 @@ class Claim(SpecModel):
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
-        """Returns a copy of the claim with some fields changed, which is validated again."""
+        """Returns a copy of the claim in which the given fields are changed. The copy is validated."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     def _varied(self) -> dict[str, Dimension]:

@@ -50,8 +50,8 @@ class Rate(Positional):
 
 
 class LossQuantile(SpecModel):
-    """An objective: a quantile of `eval_loss` over a trial's trainings. A diverged training counts as the worst finite
-    loss."""
+    """An objective: a quantile of the final `eval_loss` over a trial's trainings. A diverged training counts as the
+    worst finite loss."""
 
     kind: Literal["loss_quantile"] = "loss_quantile"
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
@@ -94,7 +94,7 @@ Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
 
 
 def goal_of(objective: Measured) -> str:
-    """Names an objective with its direction, such as `rate of solved, to maximize`."""
+    """Returns in words an objective and its direction, such as `rate of solved, to maximize`."""
     return f"{objective.label}, to {objective.direction}"
 
 

@@ -13,7 +13,7 @@ _QUOTED = re.compile("'([^']*)'")
 
 
 class SpecModel(BaseModel):
-    """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
+    """Base class of all parts of a spec, such as sweeps. An unknown field, a wrong type or NaN raises a `SpecError`."""
 
     # This `__init__` is hidden from type checkers, so that they derive each subclass's signature from its fields.
     if not TYPE_CHECKING:

@@ -94,7 +94,7 @@ class Statement:
 
     @property
     def bound(self) -> float | None:
-        """The number with which a single rate or median is compared; `None` if two rates or medians are compared."""
+        """The number with which the statement compares a rate or median; `None` if it compares two rates or medians."""
         if self.lower is None:
             return self.lower_factor / self.upper_factor
         return self.upper_factor / self.lower_factor if self.upper is None else None

@@ -53,7 +53,8 @@ _DIMENSION: TypeAdapter[Dimension] = TypeAdapter(Dimension)
 
 
 class Sweep(SpecModel):
-    """One experiment: workload, search space, sampler, budget, replicates and seed.
+    """One experiment, from which all its trainings follow: workload, search space, sampler, budget, replicates and
+    seed.
 
     Attributes:
         name: The name of directories and MLflow runs: letters, digits, `_`, `.` and `-`.
@@ -232,7 +233,7 @@ class Sweep(SpecModel):
         return self.but(space={**self.space, **values})
 
     def but(self, **changes: object) -> Self:
-        """Returns a copy of the sweep with some fields changed, which is validated again."""
+        """Returns a copy of the sweep in which the given fields are changed. The copy is validated."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 
@@ -242,8 +243,8 @@ def zipped_names(name: str) -> list[str]:
 
 
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
-    """Checks that each row of a `Zip` has a value for each of its parameters, and that the space names these parameters
-    nowhere else."""
+    """Checks that each row of a `Zip` has a value for each of its parameters, and that the search space contains none
+    of these parameters a second time."""
     parameters = zipped_names(key)
     if len(parameters) < 2:
         raise SpecError(

@@ -27,8 +27,8 @@ class Base:
 
 
 def base_text(base: Base) -> str:
-    """Writes trained weights as JSON. Two bases (sets of weights) have the same text if and only if they are equal to
-    the last bit."""
+    """Writes trained weights as JSON text. Two sets of weights have the same text if and only if they are equal to the
+    last bit."""
     weights = {name: _content(value) for name, value in base.weights.items()}
     content = {"workload": base.workload, "parameters": dict(base.parameters), "weights": weights}
     return json.dumps(content, sort_keys=True, indent=1, allow_nan=False)

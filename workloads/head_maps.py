@@ -22,7 +22,8 @@ _AXES = 4
 
 
 def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
-    """Calls a module with the given arguments, and returns the attention weights of all its layers.
+    """Calls a module with the given arguments. Returns the attention weights of all its layers, found by their
+    softmaxes.
 
     Their shape is (n_layers, n_sentences, n_heads, n_queries, n_keys). Layers are in the order in which they are
     computed. A layer is recognised by its softmax: that of `nn.MultiheadAttention` and of modules built on it, of

@@ -70,7 +70,7 @@ class Format(Generic[C]):
         digest: str,
         further: Mapping[str, object],
     ) -> pa.Table:
-        """Builds the Arrow table of a file, metadata included.
+        """Builds the Arrow table of a file from its columns of word indices, with all metadata.
 
         Args:
             columns: The columns of words, in the order of `self.columns`.
@@ -91,7 +91,7 @@ class Format(Generic[C]):
             return False
 
     def read(self, path: str | Path) -> C:
-        """Reads a prepared file. The content is cached in this process until the file changes.
+        """Reads a prepared corpus file. Its content is cached in this process until the file changes.
 
         Raises:
             UserError: If there is no such file, it has another format, or it was changed after its preparation.

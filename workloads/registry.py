@@ -47,7 +47,7 @@ def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
-    """Imports a workload's class by its name, and instantiates it.
+    """Imports a workload's class by its name, and returns an instance of it.
 
     Args:
         code: Stored code to run in place of the user's file and the modules in its folder.
@@ -128,7 +128,7 @@ def _is_workload(value: object) -> bool:
 
 
 def check_declarations(kind: type[Workload[typing.Any]]) -> None:
-    """Checks that a workload's class declares all that the engine, the ledger and the reports need.
+    """Checks that a workload's class declares everything that the engine, the ledger and the reports read.
 
     Raises:
         SpecError: For the first declaration or method that is missing or has the wrong type.

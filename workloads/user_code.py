@@ -77,7 +77,7 @@ class UserCode:
 
     @cached_property
     def sha256(self) -> dict[str, str]:
-        """The SHA-256 digests of the texts of the user's files, by path within the user's folder."""
+        """The SHA-256 digest of the text of each of the user's files, by the file's path within the user's folder."""
         return {name: sha256_of_text(text) for name, text in self.texts.items()}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The shipped sweeps of small GPTs."""
+"""The shipped sweeps that train small GPTs."""
 
 from attnsweep.search_spaces import Categorical, Sweep
 

@@ -1,4 +1,4 @@
-"""The shipped sweeps of translators of a synthetic grammar."""
+"""The shipped sweeps of models that translate between the languages of a synthetic grammar."""
 
 from attnsweep.search_spaces import Categorical, Float, Sweep
 

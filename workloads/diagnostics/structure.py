@@ -59,7 +59,7 @@ def distances_to_bands(attention: Tensor) -> Tensor:
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    """Returns a mask of the matrix entries within `window` places of the diagonal."""
+    """Returns a mask of the matrix entries that are at most `window` places from the diagonal."""
     return _apart(n_tokens, torch.device("cpu")) <= window
 
 

@@ -157,7 +157,7 @@ class VerdictTable:
         return Verdicts.first_of(cases)
 
     def markdown(self) -> str:
-        """Formats the table as Markdown, for the documentation."""
+        """Formats the table of conditions and outcomes as Markdown, for the documentation."""
         lines = ["| outcome | detail | rule | what it looks like |", "|---|---|---|---|"]
         for row in self.rows:
             says = row.says

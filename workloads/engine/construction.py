@@ -37,7 +37,7 @@ def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
 
 
 def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None:
-    """Refuses a workload whose `build` gives different modules for the same training.
+    """Refuses a workload whose `build` gives different modules when it is called twice for the same training.
 
     Args:
         start: The initial state by name. A value of `module` that was replaced in `start` may differ.
@@ -187,8 +187,8 @@ def _end(value: Tensor) -> int:
 def starting_state(
     workload: Workload[P], lanes: Lanes[P], start: State | None = None
 ) -> tuple[State, State, nn.Module]:
-    """Returns the initial parameters and buffers of all trainings by name, with trainings as first axis, and the module
-    of one training.
+    """Returns the initial parameters and buffers of all trainings, by name with trainings as first axis, and the module
+    of one training as a template.
 
     Args:
         start: Values by name that replace parameters and buffers of the workload, in any floating-point type.

@@ -50,7 +50,7 @@ class CudaMemory:
 
 
 def memory_of(device: str) -> DeviceMemory | None:
-    """Returns the memory counters of a device; `None` for a device without counters, such as a CPU."""
+    """Returns the object that reads a device's memory counters; `None` for a device without them, such as a CPU."""
     return CudaMemory(device) if device == "cuda" else None
 
 

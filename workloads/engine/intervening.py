@@ -117,7 +117,8 @@ class Interventions:
         return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Carries out the interventions that are due just before the training step at `step`."""
+        """Carries out the interventions that are due just before the training takes the step `step`: adds noise,
+        freezes, fixes or scales."""
         self.hold(state, lanes, step)
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):
@@ -191,9 +192,9 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the tensor of parameters by a copy.
+    """Replaces the tensor of parameters by a copy, so that captured GPU steps load the parameters again.
 
-    Captured GPU steps use their own copy of the parameters, and load them again if the tensor is a new one.
+    These steps use their own copy of the parameters, which they update if the tensor is another one.
     """
     state.rows = state.rows.clone()
 

@@ -93,7 +93,7 @@ class LaneState:
 
     @property
     def parameters(self) -> State:
-        """The parameters by name, with trainings as first axis, as views of `rows`."""
+        """The parameters by name, with trainings as first axis. They are views of `rows`, so changes are shared."""
         return self.problem.layout.views(self.rows)
 
 

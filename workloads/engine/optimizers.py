@@ -29,7 +29,7 @@ class Evaluate(Protocol):
 
 
 class Settings:
-    """The hyperparameters of many trainings, as `Hyperparameters` declares them.
+    """The hyperparameters of the optimizer for many trainings at once, one value per training.
 
     Attributes:
         values: Arrays (n_trainings,) float64 by name, in the CPU's memory: all hyperparameters that are numbers, NaN
@@ -100,7 +100,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains all running trainings up to step `stops[0]`. Returns whether all have reached it.
+        """Trains all trainings that still run up to step `stops[0]`. Returns whether all of them have reached it.
 
         Args:
             parameters: Updated in place. Once all have reached `stops[0]`, the parameters, `steps`, `is_finite` and

@@ -188,7 +188,8 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """Joins the head scores of all probes (measurements) into arrays by name; empty if there are none."""
+    """Joins the scores of attention heads at all probes (measured steps) into arrays by name; empty if there are
+    none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}

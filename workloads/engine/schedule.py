@@ -1,4 +1,4 @@
-"""Chooses the steps at which a training is probed (measured)."""
+"""Chooses the steps at which a training is measured (its probes)."""
 
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000

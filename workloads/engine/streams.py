@@ -1,4 +1,5 @@
-"""Random numbers as a function of (training seed, stream name, step, index), by the generator Philox4x32-10.
+"""Draws random numbers that depend only on the training's seed, the stream's name, the step and the index, by the
+generator Philox4x32-10.
 
 Streams have no state: a training draws the same values with any other trainings, in any process, on any device, and
 after a resume. A longer draw begins with the values of a shorter one. A word is a 32-bit value in an int64 tensor,
@@ -77,7 +78,7 @@ class Streams:
         return type(self)(self._seeds[lanes])
 
     def uniform(self, name: str, shape: tuple[int, ...], step: int = 0, used_from: int | None = None) -> Tensor:
-        """Draws float64 values in [0, 1) with 53 random bits, (n_trainings, *shape).
+        """Draws float64 values, uniform in [0, 1) with 53 random bits, for all trainings: (n_trainings, *shape).
 
         Args:
             step: The step, or another count, that identifies the draw within the stream.
@@ -88,7 +89,7 @@ class Streams:
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
-        """Draws float64 standard normal values, (n_trainings, *shape).
+        """Draws float64 values from the standard normal distribution, for all trainings: (n_trainings, *shape).
 
         Source: Box & Muller 1958; both values of each pair are used.
         """
@@ -98,7 +99,7 @@ class Streams:
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int = 0) -> Tensor:
-        """Draws int64 values from 0..n_values-1, (n_trainings, *shape).
+        """Draws int64 values from 0 to n_values - 1, all equally likely, for all trainings: (n_trainings, *shape).
 
         All values are equally likely, up to a share of n_values / 2^32 of their probability.
         """

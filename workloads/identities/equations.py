@@ -63,7 +63,7 @@ class Flat(Conserved):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGradient(Flat):
-    """The loss does not depend on a part of the parameters, so the gradient of this part is 0."""
+    """An identity: the gradient of a part of the parameters is 0, because the loss does not depend on that part."""
 
     part: Part
     because: str
@@ -86,7 +86,7 @@ class NoGradient(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyBias(Flat):
-    """The gradient of a key bias is 0.
+    """An identity: the gradient of a key bias is 0.
 
     The bias adds the same number to all logits of a query, and softmax ignores it.
 
@@ -126,7 +126,8 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums(Flat):
-    """Each row of a gradient sums to 0, because adding a constant to a row of the parameter does not change the loss.
+    """An identity: each row of a gradient sums to 0, because adding a constant to a row of the parameter does not
+    change the loss.
 
     Attributes:
         part: A matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.

@@ -171,7 +171,8 @@ Layer = tuple[Part, Part]
 def attention_layer(
     name: str, n_heads: int, widths: tuple[int, int], *, query: Layer, key: Layer | None, value: Layer, out: Layer
 ) -> Iterator[Identity]:
-    """Yields the identities (equations for gradients) of a softmax attention layer that concatenates its heads.
+    """Yields the identities (equations for gradients) of a layer of softmax attention whose heads' outputs are
+    concatenated.
 
     Args:
         query, key, value, out: The linear layers; `key` is `None` if the tokens themselves are the keys.
@@ -213,6 +214,6 @@ def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
 
 
 def outputs(layer: Layer, channels: slice) -> Layer:
-    """Selects some outputs of a layer: columns of its weight and entries of its bias."""
+    """Selects some of a layer's outputs: the columns of its weight and the entries of its bias that compute them."""
     weight, bias = layer
     return weight[:, channels], bias[channels]

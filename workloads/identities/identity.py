@@ -53,7 +53,8 @@ class Part:
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Selects this part from one training's weights, or from tensors of the same names and shapes.
+        """Selects this part from the weights of one training, or from tensors of the same names and shapes, such as
+        gradients.
 
         Raises:
             SpecError: If there is no parameter of this name.

@@ -117,7 +117,7 @@ class GradientProgram:
         self._parts, self._run = parts, run
 
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Computes the losses and gradients of some trainings, one row per training.
+        """Computes the loss and the gradient of each of some trainings, one row per training.
 
         Args:
             rows: The parameters of the trainings to evaluate, one row per training.

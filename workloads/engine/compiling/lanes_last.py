@@ -64,7 +64,7 @@ def check_known(graph: fx.GraphModule) -> None:
 
 
 def check_rules(graph: fx.GraphModule) -> None:
-    """Checks that every operation of a graph can be computed for a block of trainings at once.
+    """Checks that every operation of a graph has a rule by which it is computed for a block of trainings at once.
 
     Raises:
         NoRuleError: If an operation cannot be computed for a block, or would be slow.

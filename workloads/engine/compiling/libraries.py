@@ -1,4 +1,5 @@
-"""Compiles the step of a block of trainings to a library of machine code, once per machine, and loads the library.
+"""Compiles the training step of a block of trainings to machine code, once per machine, and loads the resulting
+library.
 
 Private names of PyTorch's compiler are used in this file only, and were tested with PyTorch 2.13. The bits of a
 program's results depend on its graph, the width of vectors and the compiler. The width is fixed (256 bits, without
@@ -138,7 +139,7 @@ def loaded(program: Path) -> Step:
 
 
 def loaded_bytes(program: bytes) -> Step:
-    """Loads a program that another process compiled, given the content of the program's file.
+    """Loads a program that another process compiled, from the bytes of the program's file.
 
     Raises:
         NoCompilerError: If this user has no folder for programs.
@@ -159,7 +160,8 @@ def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Turns the graph of one training's step into that of a whole block's step, which updates its inputs in place."""
+    """Turns the graph of one training's step into the graph of that step for a whole block of trainings. The new graph
+    updates its inputs in place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 

@@ -35,7 +35,7 @@ class NoRuleError(Exception):
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Traces a function of tensors as a graph of basic operations that change nothing in place.
+    """Traces a function of tensors as a graph of basic operations, none of which changes a tensor in place.
 
     Raises:
         NoRuleError: If the function cannot be traced, for example because it branches on a tensor's value.
