@@ -61,7 +61,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Returns how many numbers the trained parameters of a model hold together."""
+    """Returns the number of scalars in all trained parameters of a model."""
     return sum(value.numel() for value in module.parameters())
 
 

@@ -1,5 +1,5 @@
-"""Tables 2 and 3 of Boue 2025: layers and their gradients by hand-written formulas, compared in float64 with our model
-and autograd; and the misprints of the paper, with the error that the printed form causes where it can be computed.
+"""Compares the hand-written formulas of Boue 2025 for layers and their gradients (tables 2 and 3) with our model and
+autograd, and measures the errors that the paper's misprints cause.
 
 Axes: T token, D model, V word, B sequence, H head, Q query, K key, C, E channels.
 """
@@ -224,7 +224,9 @@ _SHAPE = GPTShape(n_words=11, n_tokens=9, d_model=12, n_heads=2, activation="gel
 
 
 class MaskThatMultiplies(Attention):
-    """Attention with the causal mask as equation 13 prints it: logits above the diagonal are multiplied by 0."""
+    """Attention with the causal mask as equation 13 prints it: the logits of later tokens are multiplied by 0 instead
+    of set to minus infinity.
+    """
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Computes attention like `Attention.attend`, but its causal mask multiplies the logits of later tokens by
@@ -236,7 +238,7 @@ class MaskThatMultiplies(Attention):
 
 
 def misprints() -> list[list[str]]:
-    """Returns a table of the paper's misprints: the place, the printed and the right form, and the error that the
+    """Returns a table of the paper's misprints: where they are, the printed and the right form, and the error that the
     printed form causes in our model.
     """
     future, share = multiplying_mask()
@@ -296,8 +298,8 @@ def multiplying_mask() -> tuple[float, float]:
 
 
 def low_rank_without_the_weight() -> float:
-    """Returns the relative error of a printed gradient: that with respect to the input of a last layer with a low-rank
-    update. The paper's formula leaves out the frozen weight.
+    """Returns the relative error of the paper's gradient with respect to the input of a last layer with a low-rank
+    update. The printed formula leaves out the frozen weight.
     """
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (

@@ -51,8 +51,8 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """Sets the weights of an attention head so that the logit of a query token for a key token is the product of two
-    numbers: a weighted sum of the query token's activations, and one of the key token's.
+    """Sets the weights of an attention head. The logit becomes the product of a weighted sum of the query token's
+    activations and a weighted sum of the key token's.
 
     Token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n if the attention scale
     has that factor.
@@ -86,8 +86,8 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """Returns an encoder with LayerNorm that gives the same answers as `plain`, which has none. It stores each
-    activation x together with -x, so that the mean is 0.
+    """Returns an encoder with LayerNorm whose answers have the same signs as those of `plain`, which has none. It
+    stores each activation x together with -x, so that LayerNorm subtracts a mean of 0.
 
     LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs are preserved.
     The last feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last
@@ -150,8 +150,8 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Sets the weights of a layer's feed-forward part so that it sets every activation to 0 except the answer: it
-    subtracts each x as relu(x) - relu(-x).
+    """Makes a layer's feed-forward part set every activation x to 0 except the answer, by subtracting relu(x) -
+    relu(-x).
     """
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()

@@ -77,8 +77,8 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns a border in init_sigma, or a factor of it, with its 95% interval, given the linear combination of the
-        model's coefficients whose exponential it is.
+        """Returns a border in init_sigma (where half of the trainings get stuck), or the factor by which a term
+        multiplies it, with its 95% interval. The model gives the logarithm as a combination of its coefficients.
 
         It is exp(-(direction . coefficients) / slope).
         """

@@ -64,8 +64,8 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """A configuration of system P (attention by positions) whose trainings end near the step at which they leave the
-    point where the gradient vanishes.
+    """A configuration of system P (attention by positions) with so many steps that trainings end about when they leave
+    the point where the gradient vanishes.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
@@ -204,8 +204,8 @@ class LinearLaw:
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
     def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
-        """Returns the probability that a training to whose weights noise is added has the outcome `degenerate_zero`
-        after `n_steps` steps, which may be fractional.
+        """Returns the probability of the outcome `degenerate_zero` after `n_steps` steps, which may be fractional, if
+        random noise is added to a training's weights.
         """
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])

@@ -62,7 +62,7 @@ class Case:
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains the configuration whose trainings are then continued."""
+        """The sweep that trains this configuration, before its trainings are continued."""
         one = load_sweep(self.sweep).fix(dict(self.values))
         return one.but(name=self.folder, trials=1, replicates=self.replicates, seed=seed)
 

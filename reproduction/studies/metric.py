@@ -1,5 +1,5 @@
-"""Compares two parametrizations of system P (attention by positions) that express the same functions but train
-differently: the product k^t q as one matrix (merged), and k and q as two (factored).
+"""Compares two ways to train system P (attention by positions): the product of key and query matrix as one parameter
+(merged), or keys and queries as two (factored). Both express the same functions but train differently.
 
 The study measures for small starts when trainings leave the zero of the gradient (escape), and how many end as
 runaways, whose weights grow without end: docs/notes/merged_or_factored.md. The loss is exact, the optimizer gradient
@@ -140,8 +140,8 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains system P from each seed, with k^t q as one matrix (merged) or as two (factored). Returns the outcomes and
-    the steps at which trainings leave the zero of the gradient, (n_trainings,) each.
+    """Trains system P from each seed, with keys and queries merged into one matrix or factored into two. Returns the
+    outcomes and the steps at which trainings leave the zero of the gradient, (n_trainings,) each.
     """
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
@@ -209,7 +209,7 @@ def _share_rows(
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
     """Compares with a derived value how fast the share of runaways (trainings whose weights grow without end) falls
-    with `init_sigma`, if k and q are two matrices (factored).
+    with `init_sigma`, for keys and queries as two matrices (factored).
 
     There is no row if fewer than two sigmas have runaways.
     """
@@ -224,7 +224,7 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
     """Returns the steps at which the study tests whether a training has left the zero of the gradient: every step if
-    k^t q is one matrix (merged), steps 1% apart if k and q are two (factored).
+    keys and queries are merged into one matrix, steps 1% apart if they are two.
     """
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))

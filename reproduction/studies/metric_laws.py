@@ -1,6 +1,5 @@
-"""Formulas for trainings of system P from small initial weights: which of them run away, so that their weights grow
-without end, and how often, with k^t q as one matrix (merged) or as two (factored). Derivation:
-docs/notes/merged_or_factored.md.
+"""Predicts which trainings of system P run away from small initial weights (their weights grow without end), and how
+often, for keys and queries merged into one matrix or factored into two. Derivation: docs/notes/merged_or_factored.md.
 
 **Which starts run away, merged**: derived, with no constant to fit. The zero has two unstable modes, a faster and a
 slower one. Weights that are multiples of the shift and of the mean, q = x U + w (J - U) and v = alpha (I - P) + beta P
@@ -89,7 +88,9 @@ class RunawayLaw:
 
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
-        """Derives the prediction of runaways for gradient descent with the given learning rate."""
+        """Derives the prediction of runaways (trainings whose weights grow without end) for gradient descent with the
+        given learning rate.
+        """
         rates, modes_FF = modes_of_zero(n_categories, n_positions)
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
         modes = np.stack([modes_FF[3], modes_FF[2]])
@@ -100,13 +101,15 @@ class RunawayLaw:
 
     @property
     def exponent(self) -> float:
-        """The derived slope of log P(runaway) against log init_sigma in the limit of small starts: the growth of the
-        faster mode (direction of growth) divided by that of the slower one, minus 1.
+        """The derived slope of log P(runaway) against log init_sigma in the limit of small init_sigma.
+
+        It is the growth of the faster mode (direction of growth near the zero of the gradient) divided by that of the
+        slower one, minus 1.
         """
         return self.growth[0] / self.growth[1] - 1
 
     def share(self, sigma: float) -> float:
-        """Returns the probability that a start with the given `init_sigma` runs away, so that its weights grow without
+        """Returns the probability that a training with the given `init_sigma` runs away: its weights grow without
         end.
         """
         from scipy.special import erf
@@ -213,8 +216,9 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant of the formula for which small starts run away, for faster and slower components of equal or
-    of opposite sign (`sign`).
+    """Returns the constant in the condition for running away: the size of the initial weights' component along the
+    faster direction of growth, relative to a power of that along the slower one, at the border. `sign` is the sign of
+    the slower component.
 
     Starts run away if |c_+| < C |c_-|^r, where C is the constant, c_+ and c_- are the components along the faster and
     the slower mode (direction of growth), and r is the ratio of their growths; c_+ is positive and c_- has the given
@@ -231,15 +235,15 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns beta / alpha, the ratio of the two coordinates of system P's value matrix, on the border between solving
-    and running away, in the limit of small starts. It is negative.
+    """Returns the ratio of the two coordinates of system P's value matrix on the border between solving and running
+    away, in the limit of small initial weights. It is negative.
     """
     return -2 * (n_categories - 1) / n_positions
 
 
 def factored_exponent(n_categories: int, n_positions: int) -> float:
-    """Returns the derived slope of log P(runaway) against log init_sigma in the limit of small starts, with k and q as
-    two matrices. There must be at least 3 positions.
+    """Returns the derived slope of log P(runaway) against log init_sigma in the limit of small init_sigma, for keys and
+    queries as two matrices. There must be at least 3 positions.
     """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
@@ -274,8 +278,8 @@ _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of the share of starts whose value matrix has two coordinates of opposite sign, once its norm has
-    grown by each of `FACTORS`. Starts that keep opposite signs run away.
+    """Returns a table of how many random initial weights lead to a value matrix with two coordinates of opposite sign,
+    once its norm has grown by each of `FACTORS`. Trainings that keep opposite signs run away.
 
     The last column is the share of starts with beta / alpha below half its value on the border between solving and
     running away.
@@ -293,8 +297,8 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Counts, for each factor by which starts have grown, the starts whose value matrix has two coordinates of opposite
-    sign, and those in which they are strongly opposed, (2, factors).
+    """Counts the random initial weights that lead to a value matrix with two coordinates of opposite sign, and to
+    strongly opposed ones, once its norm has grown by each of `FACTORS`: (2, factors).
     """
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1
@@ -362,8 +366,8 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares with the formula how many trainings run away and how this share falls with `init_sigma`, and counts the
-    seeds for which the prediction is wrong.
+    """Compares with the formula how many trainings run away (their weights grow without end) and how this share falls
+    with `init_sigma`, and counts the seeds for which the prediction is wrong.
     """
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}

@@ -275,8 +275,8 @@ the trainings are stuck."""
 
 
 def reproduce_samplers(directory: Path, console: Console) -> Comparison:
-    """Runs three sweeps of full models (attention, LayerNorm and a feed-forward part), whose trials are chosen by three
-    different samplers: 64 trials x 4 seeds each.
+    """Runs a sweep of full models (attention, LayerNorm and a feed-forward part) with each of three samplers, which
+    choose the parameters of the trials: 64 trials x 4 seeds each.
     """
     drawn = load_sweep("mission_pairs").but(trials=N_TRIALS)
     sweeps = [swept("mission_pairs", directory, console, "auto", changed=drawn)]
@@ -331,8 +331,8 @@ _COLOURS = ("#D55E00", "#0072B2", "#000000")
 
 
 def reproduce_promoted(directory: Path, console: Console) -> Comparison:
-    """Trains full models (attention, LayerNorm and a feed-forward part) in 256 trials x 4 seeds, and repeats in float64
-    the trainings that are stuck in float32.
+    """Runs a sweep of full models (attention, LayerNorm and a feed-forward part) with 256 trials x 4 seeds, and repeats
+    in float64 the trainings that are stuck in float32.
     """
     return compare_promoted(swept("mission_pairs", directory, console), directory, console)
 

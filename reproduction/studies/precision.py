@@ -1,5 +1,6 @@
 """Study of docs/notes/precision.md: the init_sigma below which trainings end at a zero of the gradient, by
-floating-point type (sweep `precision_border`); and for full models, with k^t q as one matrix or as two.
+floating-point type (sweep `precision_border`); and for full models, with keys and queries merged into one matrix or as
+two.
 """
 
 import math
@@ -141,8 +142,8 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Trains the models of solutions 1 and 3 (attention by positions) at ever smaller init_sigma, with k^t q as one
-    matrix and with k and q as two.
+    """Trains the models of solutions 1 and 3 (attention by positions) at ever smaller init_sigma, with keys and queries
+    as two matrices and merged into one.
     """
     del directory
     n_seeds = len(seeds)

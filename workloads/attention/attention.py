@@ -171,8 +171,10 @@ def attended(
     clamp_H: Tensor | None = None,
     n_keys: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes attention of given queries, keys and values: the values mixed by the weights softmax(Q K^t + bias).
-    Clamped heads have fixed patterns as weights: see `clamped`.
+    """Computes attention from queries, keys and values: mixes the values by the softmax of the logits. Clamped heads
+    have fixed patterns as weights instead: see `clamped`.
+
+    The weights are softmax(Q K^t + bias).
 
     Returns:
         The mixed values (n_sequences, n_queries, d_model), the heads side by side; and the weights (n_sequences,

@@ -1,5 +1,5 @@
-"""System C: a model in which attention sees categories only, and values see positions only; with its gradients by
-formula.
+"""System C of Shin & Matzinger: an attention model in which attention depends on categories only and the values on
+positions only; with formulas for its gradients.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
 Source: Shin & Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform in the model;

@@ -1,5 +1,5 @@
-"""Certificates: tests of why a category-pairs training is stuck, a different one for each label of its outcome. Axes: L
-lane.
+"""Tests of why a category-pairs training is stuck ("certificates"): a different test for each outcome that a stuck
+training can have. Axes: L lane (one training of a batch).
 
 At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
 valley at infinity of system P (a descent along which the weights grow without end): the training is solved after a

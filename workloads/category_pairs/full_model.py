@@ -229,7 +229,8 @@ class FullModel(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The factor by which k^t q is multiplied to get the attention logits: a fixed number or a trained one.
+        """The factor by which products of keys and queries are multiplied to get the attention logits: a fixed number
+        or a trained one.
 
         If it is learned, it is exp(log_scale) / sqrt(d), where d is the number of token features that the logits depend
         on.
@@ -237,18 +238,20 @@ class FullModel(nn.Module):
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """Returns the product k^t q of key and query matrix, (n_rows, n_rows), where rows are token features."""
+        """Returns the product of the transposed key matrix and the query matrix, (n_rows, n_rows), where rows are token
+        features.
+        """
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_rows, n_rows) of a query feature (column) for a key feature (row): the scale
-        times k^t q.
+        """Returns the attention logits (n_rows, n_rows) between token features, of the query (column) and of the key
+        (row).
         """
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Returns the trained matrices of the attention head by name: k, q and v, or k^t q and v if the product k^t q
-        is one parameter.
+        """Returns the trained matrices of the attention head by name: keys, queries and values; or, if the product of
+        keys and queries is one parameter, that product and the values.
         """
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 

@@ -1,4 +1,5 @@
-"""Which of the three solutions of the source a full model implements, judged by the blocks of its matrices k^t q and v.
+"""Scores which of the three solutions of Shin & Matzinger a full model implements, by the blocks of its attention
+matrices: the product k^t q of keys and queries, and the values v.
 
 Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
 

@@ -152,8 +152,8 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """Converts gradient terms with respect to the product k^t q into terms with respect to the trained weights (k and
-    q, or their product), and multiplies them by `factor`.
+    """Converts gradient terms with respect to the product k^t q of keys and queries into terms with respect to the
+    trained weights (k and q, or the product itself), and multiplies them by `factor`.
 
     By the chain rule, a term S becomes q S' for k, and k S for q.
     """

@@ -1,5 +1,5 @@
-"""System P: a model in which attention sees positions only; its target is the previous category. With its gradients by
-formula.
+"""System P of Shin & Matzinger: an attention model in which attention depends on positions only, and whose target is
+the previous category; with formulas for its gradients.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch, R row of k and q.
 Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.

@@ -74,16 +74,16 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Returns how a compiled program divides the texts of a full model into parts, one of which is computed at a
-        time; `None` for systems P and C.
+        """Returns how a compiled program divides the texts of a full model into parts, which it computes one after the
+        other; `None` for systems P and C, whose texts are not divided.
         """
         if not parameters.is_full:
             return None
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss: the squared error summed over predicted positions for systems P and C, its mean
-        for full models.
+        """Returns the training loss. For systems P and C it is the squared error summed over predicted positions, for
+        full models the mean over them.
 
         The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full
         models is taken over the training's own sample. Full models add the flavour's loss.

@@ -24,8 +24,12 @@ _MOST_DIRECTIONS = 8
 
 
 class LinearAttentionMatrix(nn.Module):
-    """The parameters of multi-head linear attention, and the matrix M that they form: the prediction is b^t M x for the
-    query input x and the mean b of y_n x_n over the context.
+    """The parameters of multi-head linear attention. They act on the prediction only through one matrix M, which the
+    forward pass returns.
+
+    The prediction is b^t M x for the query input x and the mean b of y_n x_n over the context. M = s sum_h v_h W_h with
+    a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h
+    (`separate`).
 
     M = s sum_h v_h W_h with a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or
     the product K_h^t Q_h (`separate`).
@@ -46,8 +50,8 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix M of the prediction b^t M x, (dimension, dimension); the loss depends on the parameters
-        through M alone.
+        """Returns the matrix (dimension, dimension) through which attention predicts. The loss depends on the
+        parameters through this matrix alone.
         """
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
@@ -85,8 +89,8 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the diagonal (dimension,) of the second moment E b b^t, where b is the mean of y x over the pairs (x, y)
-    of the context.
+    """Returns the second moments (dimension,) of the mean of y x over the pairs (x, y) of a context, one for each axis
+    of the inputs x.
 
     For N pairs with input covariance Lambda it is Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem.
     """
@@ -94,8 +98,8 @@ def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """Returns the exact expected squared error of linear attention over the distribution of contexts and queries, given
-    the matrix M through which it predicts.
+    """Returns the expected squared error of linear attention over all contexts and queries, by an exact formula, given
+    the matrix M through which attention predicts.
 
     E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t), for inputs x with covariance
     Lambda and b the mean of y x over the context.
@@ -128,8 +132,8 @@ def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that attention has learned: those whose entry in the prediction
-    matrix M is above half of its optimal value.
+    """Counts the principal directions of the inputs that attention has learned: those whose entry in the matrix through
+    which attention predicts is above half of its optimal value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

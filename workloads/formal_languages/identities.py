@@ -1,4 +1,4 @@
-"""Equations that the gradients of a post-norm encoder satisfy at all weights: a check of computed gradients.
+"""Equations that the gradients of a post-norm encoder satisfy at all weights. They check computed gradients.
 
 LayerNorms follow the residual sums, so they remove the mean of a sublayer's output, and the output of a LayerNorm is
 read by the next sublayer and by the residual sum behind it. Axes: see `encoder`.

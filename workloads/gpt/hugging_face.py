@@ -136,8 +136,11 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the vector d that moves the last layer's bias to the LayerNorm before it, (d_model,): the shortest with W
-    d = b for weight W and bias b, or the nearest to it if no d fulfils the equation.
+    """Returns the bias that must be added to the LayerNorm before the last layer so that the last layer needs no bias
+    of its own, (d_model,).
+
+    It is the shortest vector d with W d = b for the last layer's weight W and bias b, or the nearest to it if no d
+    fulfils the equation.
     """
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)

@@ -1,5 +1,5 @@
-"""Equations that the gradients of a GPT of any depth satisfy at all weights, because the loss is constant along some
-directions of the weights: a check of computed gradients.
+"""Equations that the gradients of a GPT satisfy at all weights, because the loss is constant along some directions of
+the weights. They check computed gradients.
 
 LayerNorms remove the mean of all that is added to the residual stream before it is read, and the last layer feeds a
 softmax. Weights have the axes (outputs, inputs), as in PyTorch; identities need (inputs, outputs). Source:

@@ -121,8 +121,8 @@ class GPT(nn.Module):
         return torch.stack(self.trace(token_BT)[1])
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """Returns the embeddings (n_sequences, n_tokens, d_model) of tokens whose positions are `first`, `first` + 1,
-        ...
+        """Returns the embeddings (n_sequences, n_tokens, d_model) of consecutive tokens, the first of which is at
+        position `first`.
         """
         x_BTD: Tensor = self.token(token_BT)
         positions = slice(first, first + token_BT.shape[1])

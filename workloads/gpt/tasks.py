@@ -41,7 +41,7 @@ class Sequences:
 
 
 class Task(ABC):
-    """A kind of token sequences, whose distribution is drawn for each training from the training's own random streams.
+    """A kind of token sequences. Each training draws its own distribution of sequences from its random streams.
 
     Attributes:
         name: The value of the parameter `task`.
@@ -254,7 +254,8 @@ _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
 
 
 class Induction(Task):
-    """Sequences that repeat a random segment of different tokens, so that the second round follows from the first.
+    """Sequences that repeat a random segment of different tokens. In the second round each token can be predicted by
+    copying from the first.
 
     The segment's length is drawn for each sequence. Therefore no fixed offset finds the token to copy. One head can
     attend to the previous token and write it to each token. A second head, an induction head, then finds the token

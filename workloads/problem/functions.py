@@ -228,8 +228,8 @@ class Loss:
 
 
 def output_of(returned: Any) -> Tensor:
-    """Extracts the output tensor from what a forward pass returns: the tensor itself, its `logits`, or the first of
-    several.
+    """Extracts the output tensor from the result of a forward pass: the result itself, its attribute `logits`, or the
+    first element of a tuple or list.
 
     Raises:
         SpecError: If there is no such tensor.

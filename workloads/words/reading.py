@@ -63,8 +63,8 @@ class Reading:
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:
-        """Writes as text the term of a weight's gradient that comes from one place where the weight is read. `C` is the
-        gradient at the output.
+        """Writes as text the term of a weight's gradient that comes from one place where the weight is read. In the
+        text, `C` stands for the gradient at the model's output.
         """
         return self._cotangent(place, depth=0)
 
@@ -186,7 +186,9 @@ def _turns(node: fx.Node) -> bool:
 
 
 def _transposed(text: str) -> str:
-    """Writes the transpose of an expression. The transpose of a product is written by factors: (A B)' = B' A'."""
+    """Returns the text of the transpose of an expression. For a product it reverses and transposes the factors: (A B)'
+    = B' A'.
+    """
     if text.startswith("-"):
         return f"-{_transposed(text[1:])}"
     factors = _factors(text)

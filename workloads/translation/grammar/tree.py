@@ -229,8 +229,8 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """Builds a noun phrase inside a relative clause: without owner, adjective or relative clause of its own, so that
-    nothing nests.
+    """Builds a noun phrase inside a relative clause. It has no owner, adjective or relative clause of its own, so
+    clauses never nest.
     """
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
