@@ -117,7 +117,8 @@ class Float(_Range):
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range."""
+        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range (or over its
+        logarithm)."""
         return list(self._spread(self.low, self.high))
 
 
@@ -137,8 +138,8 @@ class Int(_Range):
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range and
-        rounded."""
+        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range (or over its
+        logarithm) and rounded."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 

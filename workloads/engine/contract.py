@@ -293,7 +293,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """Builds the module of one training, before its parameters are drawn.
+        """Builds the module of one training. The engine may replace its parameters by initial values that it draws.
 
         Everything in it besides parameters and buffers, such as a number in an attribute, must be the same for all
         trainings with equal static parameters. Values that differ between such trainings must be buffers.

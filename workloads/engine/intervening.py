@@ -192,10 +192,8 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the tensor of parameters by a copy, so that captured GPU steps load the parameters again.
-
-    These steps use their own copy of the parameters, which they update if the tensor is another one.
-    """
+    """Replaces the tensor of parameters by a copy. Captured GPU steps notice the new tensor, and load the parameters
+    from it."""
     state.rows = state.rows.clone()
 
 

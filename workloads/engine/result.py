@@ -78,7 +78,8 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """Returns which trainings diverged or were pruned, and so have not the weights of a finished training."""
+        """Returns for each training whether it diverged or was pruned. Its weights are then not the result of a whole
+        training."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property

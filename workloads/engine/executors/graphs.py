@@ -89,8 +89,7 @@ def bucket_of(lanes: LaneState) -> Bucket:
 
 
 def _state_of(lanes: LaneState) -> State:
-    """Returns by name the tensors that steps change, with trainings as first axis: the optimizer's running averages and
-    the like."""
+    """Returns by name the optimizer state that steps change, such as running averages, with trainings as first axis."""
     return lanes.stepping.state_of({ROWS: lanes.rows})
 
 
