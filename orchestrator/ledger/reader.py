@@ -72,7 +72,8 @@ class Ledger:
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Returns `question(connection)` for a connection as from `connect`.
+        """Calls the function `question` with a DuckDB connection to the ledger's views, as from `connect`, and returns
+        its result.
 
         If a compaction removes a file meanwhile, `question` is called again.
         """
@@ -80,8 +81,8 @@ class Ledger:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context that yields a connection as from `connect`. An error in the context that comes from a damaged file
-        gets the file's name."""
+        """A context that yields a DuckDB connection to the ledger's views, as from `connect`. If a damaged file causes
+        an error in it, the error names the file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
@@ -120,8 +121,8 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """Returns `question(connection)` for a connection to the united rows of several sweeps, otherwise like
-    `Ledger.ask`.
+    """Calls the function `question` with a DuckDB connection to the united rows of several sweeps, and returns its
+    result. Otherwise like `Ledger.ask`.
     """
 
     def answer(snapshots: list[Snapshot]) -> T:

@@ -55,7 +55,7 @@ def trainings_schema(
     event_names: Sequence[str] = (),
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
 ) -> pa.Schema:
-    """Returns the columns of `trainings`, one row per training.
+    """Returns the columns of the ledger's table `trainings`, which has one row per training.
 
     Args:
         parameters: The workload's declared parameters: one column `param_<name>` each.
@@ -157,7 +157,8 @@ def _schemas(
 
 
 def curves_schema() -> pa.Schema:
-    """Returns the columns of `curves`, one row per training, step and metric.
+    """Returns the columns of the ledger's table `curves`, which has one row per training, step of measurement and
+    metric.
 
     A value that was not measured, or is not finite, has no row. If values were not finite, the column `diverged_step`
     of `trainings` is not null.
@@ -173,7 +174,8 @@ def curves_schema() -> pa.Schema:
 
 
 def heads_schema(score_names: Sequence[str]) -> pa.Schema:
-    """Returns the columns of `heads`, one row per training, probe step, layer and head.
+    """Returns the columns of the ledger's table `heads`, which has one row per training, step of measurement, layer and
+    head.
 
     Args:
         score_names: The names of the heads' scores: one column `score_<name>` each.
@@ -330,7 +332,7 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """Thins curves: of each curve every k-th measured point stays, besides the first and the last.
+    """Removes points from curves: of each curve every k-th measured point stays, besides the first and the last.
 
     The points (probes) are counted from the start, so that trainings of different lengths keep the same steps, and
     medians over trainings can still be computed.

@@ -67,7 +67,7 @@ class EndedTrainings:
 
     @property
     def judged(self) -> list[Ending]:
-        """The trainings that neither failed nor were pruned."""
+        """The trainings that count as results: those that neither failed nor were pruned."""
         return [ending for ending in self.by_replicate.values() if ending.is_judged]
 
     @property
@@ -104,7 +104,7 @@ class EndedTrainings:
         return Told(values, {bound.text: bound.excess(objective_value(bound.measured, *rows)) for bound in spec.bounds})
 
     def value(self, objective: Measured) -> float | None:
-        """Returns the trial's value of one objective; `None` if all trainings failed or were pruned."""
+        """Returns the value of one objective for the trial; `None` if all its trainings failed or were pruned."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 

@@ -97,7 +97,8 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Returns a connection like `connect`, but three times as fast: all connections share one database of this process.
+    """Returns a connection like `connect`, but three times as fast, because all such connections of this process share
+    one DuckDB database.
 
     The views belong to the connection. Do not use it for users' SQL, which could define objects that other connections
     see.

@@ -169,8 +169,8 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns for each fragment (the files of one commit) that may be merged its number of rows. The fragments are
-    grouped by how much their curves are thinned."""
+    """Returns how many rows each fragment (the files of one commit) has that may be merged, grouped by how much the
+    fragments' curves are thinned."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

@@ -220,7 +220,7 @@ class ObjectLock:
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Writes a new text to the object that is the lock, unless another process has changed it since this process
+        """Replaces the text of the object that is the lock, unless another process has changed it since this process
         last read or wrote it.
 
         Returns:

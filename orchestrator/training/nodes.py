@@ -57,7 +57,7 @@ class Amount(NamedTuple):
 
     @classmethod
     def of(cls, shares: Iterable[TrainerShare]) -> "Amount":
-        """Returns the sum of the resources of several trainers."""
+        """Returns how many cores and GPUs several trainers take together."""
         all_shares = [*shares]
         return cls(sum(share.num_cpus for share in all_shares), sum(share.num_gpus for share in all_shares))
 

@@ -105,7 +105,7 @@ class Resources:
 
     @property
     def wanted(self) -> Wanted:
-        """The number and the devices of the trainers that the pool requests."""
+        """How many trainers the pool requests, and on which devices."""
         match self.n_trainers:
             case None:
                 return Wanted(device=self.device)
