@@ -1,5 +1,4 @@
-"""Publishes the ledgers behind the numbers of the documents in docs/ledgers: copies of finished sweeps, one file per
-table.
+"""Publishes copies of finished sweeps in docs/ledgers, one file per table: the data behind the documentation's numbers.
 
 python -m attnsweep.reproduction.ledgers sweeps/zeros/stuck_full docs/ledgers/stuck_full --ends
 
@@ -110,7 +109,7 @@ def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds the columns that the present schema has and a table of an older version lacks, filled with nulls."""
+    """Returns a table written by an older version with the columns that have been added since, filled with nulls."""
     for field in schema:
         if field.nullable and field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))

@@ -83,7 +83,8 @@ def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, ND
 
 
 def mean_interval(values: Sequence[float], others: Sequence[float] | None = None) -> tuple[float, float, float]:
-    """Returns a sample's mean with Student's 95% interval; for two samples, the means' difference with Welch's.
+    """Returns a sample's mean with Student's 95% interval. For two samples, returns the difference of their means with
+    Welch's interval.
 
     If all values are equal, both bounds are that value. For a single value, both bounds are infinite.
     """

@@ -95,7 +95,7 @@ def queried(sweep: SweepDirectory, query: str, *parameters: object) -> list[tupl
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limits PyTorch to one thread within this context, and restores the previous number afterwards."""
+    """Limits PyTorch to one thread while the context manager is active, and restores the previous number afterwards."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -122,7 +122,7 @@ class Trained(Generic[P]):
 
     @property
     def evidence(self) -> Evidence:
-        """The measurements of the trainings at their probes, (n_trainings, n_probes) each."""
+        """The measurements at the probes of the trainings, (n_trainings, n_probes) each."""
         return self.result.evidence
 
 

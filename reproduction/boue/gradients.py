@@ -69,7 +69,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the paper's formulas for gradients, tables 2 and 3, with our model's gradients. Trains nothing."""
+    """Compares the gradients by the formulas of the paper's tables 2 and 3 with those of our model. Trains nothing."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(

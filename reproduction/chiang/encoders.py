@@ -1,4 +1,4 @@
-"""FIRST and PARITY without training: encoders whose weights are set by hand, and ways to add LayerNorm to them.
+"""Encoders that decide the languages FIRST and PARITY with weights set by hand, and ways to add LayerNorm to them.
 
 The dimensions of a token have the following meanings, where i is its position, n the number of positions, w_1 the first
 symbol of the string, k its number of 1s, and I[...] is 1 if the condition holds, else 0. Dimensions 0, 1, 2: the symbol
@@ -192,8 +192,8 @@ def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> E
 
 
 def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns a one-layer encoder that decides FIRST (does a string start with 1?) wrongly in long strings. CLS attends
-    most to position 1, but the other positions together outweigh it.
+    """Returns a one-layer encoder that should decide FIRST (does a string start with 1?) but is wrong for some long
+    strings: CLS attends most to position 1, but all other positions together have more weight.
 
     The answer is s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where w_1 is the first
     symbol, k the number of 1s, n the number of positions, and c is `strength` (times log n if the scale has that
@@ -210,8 +210,8 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER =
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Returns a two-layer encoder that decides PARITY (is the number k of 1s odd?): layer 1 counts k and marks position
-    k, and layer 2 tells CLS whether k is odd.
+    """Returns a two-layer encoder that decides PARITY: is the number of 1s odd? Layer 1 counts the 1s and marks the
+    position with that number; layer 2 tells CLS whether it is odd.
 
     In layer 1 all tokens attend uniformly, and the feed-forward part computes
     I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head

@@ -1,5 +1,5 @@
-"""Transformers with hand-set weights of Chiang & Cholak 2022: Figures 2 and 3, the flawed solution of FIRST (section
-5.2), and Propositions 2 and 3. Nothing is trained: there is no sweep.
+"""Chiang & Cholak 2022 on encoders with weights set by hand: figures 2 and 3, the flawed solution of FIRST (section
+5.2), and propositions 2 and 3. Nothing is trained.
 
 Axes: B string, N position in a string.
 """
@@ -210,9 +210,7 @@ def reproduce_fig3(
     weights: NDArray[np.float64] = FIG3_WEIGHTS,
     n_strings: int = 100,
 ) -> Comparison:
-    """Measures how the exact encoder of PARITY fails when the weight with which it counts 1s differs from the right
-    weight 1.
-    """
+    """Measures how the hand-set encoder of PARITY fails if the weight with which it counts 1s is not exactly 1."""
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
     encoders = (with_layer_norm(exact_parity(counting=float(weight)), 0.0) for weight in weights)

@@ -208,7 +208,9 @@ _WHAT_IS_SCALED = {
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Draws the curves of a finished sweep, and compares their final values with the paper's claims."""
+    """Draws the metrics of a finished sweep by epoch, and compares their values at the last epoch with the paper's
+    claims.
+    """
     name = sweep.spec.name.replace("_", "-")
     length = longest_test_length(sweep)
     bits, accuracy, attention = f"cross_entropy_{length}", f"accuracy_{length}", f"first_attention_{length}"
@@ -259,7 +261,7 @@ def _cell_rows(cell: Cell, curves: Curves, bits: str, accuracy: str) -> list[Com
 
 
 def _claims(curves: Curves, bits: str, accuracy: str) -> Iterator[ComparedValue]:
-    """Compares the final values of the curves with the paper's claims, in the paper's order."""
+    """Compares the metrics at the last epoch with the paper's claims, in the order in which the paper makes them."""
     unscaled, scaled = ([cell for cell in cells_of(curves) if cell.is_scaled == kind] for kind in (False, True))
     right = {cell: curves[cell, accuracy].final for cell in cells_of(curves)}
     for cell in unscaled[:1]:

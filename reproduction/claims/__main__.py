@@ -151,7 +151,8 @@ def _decide_all(claims: list[Claim], folder: Path, console: Console, *, record: 
 
 
 def _decide(claim: Claim, folder: Path, console: Console) -> Verified:
-    """Verifies a claim in a sweep directory inside the folder, or continues an earlier verification.
+    """Verifies a claim by training, in a sweep directory inside the given folder; continues an earlier verification if
+    there is one.
 
     Raises:
         StoppedError: If the user stopped it.
@@ -180,7 +181,9 @@ def _cpu_seconds() -> float:
 
 
 def announcement(claims: Sequence[Claim], known: Sequence[Decided]) -> str:
-    """Describes, before the first sweep, how many trainings and how much CPU time the claims may take."""
+    """Returns a text that says how many trainings the claims take at most, and how much CPU time they took when their
+    verdicts were recorded.
+    """
     line = f"{len(claims)} claims, at most {sum(claim.budget for claim in claims):,} trainings"
     seconds = {each.name: each.cpu_seconds for each in known}
     measured = [seconds[claim.name] for claim in claims if claim.name in seconds]
@@ -212,7 +215,7 @@ def read_record(path: Path) -> list[Decided]:
 
 
 def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
-    """Formats the verdicts as a Markdown table, with the claims' statements."""
+    """Formats the recorded verdicts on claims as a Markdown table, with the statements of the claims."""
     lines = ["| claim | | verdict | trainings | evidence | CPU s |", "|---|---|---|---|---|---|"]
     by_name = {claim.name: claim for claim in claims}
     for each in found:

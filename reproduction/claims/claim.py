@@ -129,7 +129,8 @@ class Group(_Strict):
 
 
 class Counted(_Strict):
-    """Numbers without an interval in a sentence of the documentation, such as `12 of the 16`, and the query for them.
+    """Numbers without an interval in a sentence of the documentation, such as `12 of the 16`, and the SQL query that
+    counts them.
 
     Attributes:
         sentence: The page's text with `{}` for each number, long enough to occur only once.
@@ -170,7 +171,8 @@ class Stated(_Strict):
 
 
 def load_claims(folder: Path) -> list[Stated]:
-    """Loads all claims (numbers with an interval) from the files of a folder, in the order of the files.
+    """Loads all claims of the documentation (numbers with intervals) from the TOML files of a folder, in the order of
+    the files.
 
     Raises:
         UserError: If a file is not TOML, has unknown or missing fields, or two claims have the same name.
@@ -192,7 +194,7 @@ def load_claims(folder: Path) -> list[Stated]:
 
 
 def load_counted(folder: Path) -> dict[str, tuple[Counted, ...]]:
-    """Loads the numbers without an interval from the files of a folder, by page.
+    """Loads the numbers that the documentation states without an interval from the TOML files of a folder, by page.
 
     Raises:
         UserError: If a file is not TOML, or has unknown or missing fields.
@@ -226,7 +228,7 @@ FAMILY_ERROR = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A claim's number and its interval, as measured again on another seed.
+    """The number of a claim and its interval, as a second measurement on another seed gave them.
 
     Attributes:
         value, low, high: The number and its interval, at the claim's level.
@@ -302,7 +304,7 @@ def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> f
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A claim with its value on another seed, and the verdict on whether the two agree.
+    """A claim with the value that a second measurement on another seed gave, and whether the two values agree.
 
     Attributes:
         stated: The claim.
@@ -318,7 +320,9 @@ class Tested:
 
 
 def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
-    """Compares the claims of one run with their values on another seed, by tests with Holm's correction."""
+    """Tests for each claim of a run whether its value agrees with the value on another seed, with Holm's correction for
+    the number of claims.
+    """
     p_values = [p_value(stated.claim, again) for stated, again in pairs]
     rejected = holm(p_values)
     return [Tested(*pair, p, not is_rejected) for pair, p, is_rejected in zip(pairs, p_values, rejected, strict=True)]
@@ -358,9 +362,7 @@ def write_again(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
 
 
 def table(runs: Mapping[str, Sequence[Tested]]) -> str:
-    """Formats the runs that repeated claims as a Markdown table with the numbers of claims tested, agreed and
-    failed.
-    """
+    """Formats as a Markdown table how many claims each repeating run tested, and how many agreed and failed."""
     lines = ["| run | tested | agreed | failed |", "|---|---|---|---|"]
     for name, tested in [*runs.items(), ("all", [result for results in runs.values() for result in results])]:
         agreed = sum(result.agrees for result in tested)

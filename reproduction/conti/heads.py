@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of Conti 2024: the attention heads of a trained translator with 1 head a layer, and with 8."""
+"""Figures 1 and 2 of Conti 2024: the attention of trained translators, with 1 head per layer and with 8."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,8 +18,8 @@ _SENTENCE = 9
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains translators with 1 head and with 8 heads a layer in this process, and trains them once more to draw their
-    heads.
+    """Trains translators with 1 head and with 8 heads per layer in this process, then trains them a second time to draw
+    their attention.
     """
     return compare(swept("conti_heads", directory, console, local=True), directory, _SENTENCE)
 

@@ -49,8 +49,8 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random matrices of one structured family (Sigma_1 diagonal, Sigma_2 banded, or Sigma_3 in blocks), drawn with one
-    sparsity coefficient.
+    """Random matrices of one structured family (Sigma_1 diagonal, Sigma_2 banded, Sigma_3 in blocks), all drawn with
+    the same coefficient of the thesis's grid search.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.

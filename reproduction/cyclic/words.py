@@ -87,7 +87,9 @@ Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | Softmax
 
 
 def product(*factors: Expression) -> Expression:
-    """Returns the product of expressions. A factor that is itself a product is replaced by its factors."""
+    """Returns the product of expressions as one flat list of factors: a factor that is itself a product is replaced by
+    its factors.
+    """
     flat: list[Expression] = []
     for factor in factors:
         flat += factor.factors if isinstance(factor, Product) else (factor,)
@@ -95,7 +97,7 @@ def product(*factors: Expression) -> Expression:
 
 
 def transposed(of: Expression) -> Expression:
-    """Returns the transpose of an expression. Two transposes cancel."""
+    """Returns the transpose of an expression. The transpose of a transpose is the expression itself."""
     return of.of if isinstance(of, Transposed) else Transposed(of)
 
 

@@ -1,1 +1,1 @@
-"""Comparisons of the field's problems with published numbers: one file for each problem, with the problem's name."""
+"""Compares problems from the literature (workloads/field) with published numbers, in one file for each problem."""

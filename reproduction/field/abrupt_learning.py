@@ -98,7 +98,7 @@ def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares how long the loss plateau lasts for each task of a finished sweep with the paper."""
+    """Compares with the paper how long the loss plateau lasts in a finished sweep, for each task."""
     plateaus = plateaus_of(sweep, "task")
     plain = list(plateaus["window_sum"].length)
     rows = _medians(plateaus)

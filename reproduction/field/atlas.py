@@ -86,7 +86,9 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def _others(data: SweepData) -> str:
-    """Lists the three most frequent outcomes other than `solved`, with their details and counts."""
+    """Formats the three most frequent outcomes other than `solved` of a problem's trainings, with their details and
+    counts.
+    """
     counts: Counter[str] = Counter()
     row: dict[str, Any]
     for row in data.sql("select outcome, outcome_detail from trainings where outcome <> 'solved'").to_pylist():

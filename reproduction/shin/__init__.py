@@ -1,3 +1,3 @@
-"""Shin & Matzinger 2025, on attention models of category pairs: the paper's hand-programmed solutions, equations and
-figures.
+"""Shin & Matzinger 2025, on attention models of category pairs: the paper's solutions with hand-set weights, its
+equations and figures.
 """

@@ -364,7 +364,7 @@ def _marginal_level(target_LNN: Tensor) -> Tensor:
 
 
 def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
-    """Returns a random generator, and target tables (n_points, n_categories, n_categories) drawn from it."""
+    """Returns a random generator, and random target tables (n_points, n_categories, n_categories) drawn from it."""
     draw = generator(seed + N)
     return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
 

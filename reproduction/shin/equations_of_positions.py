@@ -379,7 +379,9 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """Returns the loss of the best value matrix for the given attention weights."""
+    """Returns the loss of system P with the given attention weights and the best value matrix for them, on all
+    texts.
+    """
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

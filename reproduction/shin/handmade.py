@@ -128,8 +128,8 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """Returns the shift matrix (n_positions, n_positions): 1 where the row is the column's position minus one,
-    else 0.
+    """Returns the matrix that selects the previous position, (n_positions, n_positions): 1 where the row is one
+    position before the column, else 0.
     """
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 

@@ -137,12 +137,12 @@ class _Derivatives:
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns losses (n_points,) and gradients (n_points, n_parameters) at the points."""
+        """Returns the losses (n_points,) and their gradients (n_points, n_parameters) at the given points."""
         gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """Returns Hessians (n_points, n_parameters, n_parameters) at the points."""
+        """Returns the Hessians of the losses (n_points, n_parameters, n_parameters) at the given points."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 
@@ -210,8 +210,8 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the printed equation: `holds` if it is right; what is wrong with it (`flaw`) if only the
-        corrected form holds; else `refuted`.
+        """Whether the printed equation `holds`; if only the corrected form holds, what is wrong with the printed one
+        (`flaw`); if neither holds, `refuted`.
         """
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"

@@ -114,9 +114,7 @@ def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = S
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks the paper's equations, searches for stationary points, and draws them, with the valley at infinity (a
-    descent along which the weights grow without end).
-    """
+    """Checks the paper's equations numerically, searches for stationary points of the losses, and draws the results."""
     with one_thread():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}

@@ -1,3 +1,3 @@
-"""Our own measurements, not reproductions: the figures and tables of docs/zeros.md, docs/translation.md,
-docs/mission.md and docs/gpt.md.
+"""Measurements of our own, not of a publication: the figures and tables of docs/zeros.md, docs/translation.md,
+docs/mission.md, docs/gpt.md and other pages.
 """

@@ -180,8 +180,8 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
 
 
 def _coarse(values: Floats) -> Floats:
-    """Returns candidates for the border (where a rate crosses one half): evenly spaced within the values, and ever
-    farther apart beyond them.
+    """Returns candidates for the border (the x at which a rate crosses one half): evenly spaced within the range of the
+    data, and ever farther apart beyond it.
     """
     span = float(np.ptp(values)) or 1.0
     beyond = span * np.geomspace(1 / _PARTS, 1, _BEYOND)
@@ -190,16 +190,16 @@ def _coarse(values: Floats) -> Floats:
 
 
 def _around(coarse: Floats, inside: Floats) -> Floats:
-    """Returns a fine grid of candidates for the border (where a rate crosses one half), a little wider than an
-    interval.
+    """Returns a fine grid of candidates for the border (the x at which a rate crosses one half), over a range a little
+    wider than the given interval.
     """
     first, last = np.searchsorted(coarse, inside[0]) - 1, np.searchsorted(coarse, inside[-1]) + 1
     return np.linspace(coarse[max(first, 0)], coarse[min(last, len(coarse) - 1)], _PARTS + 1)
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the candidates for the border (where a rate crosses one half) that at least one of the three curves does
-    not exclude.
+    """Returns the candidates for the border (the x at which a rate crosses one half) that at least one of three curve
+    shapes does not exclude.
     """
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
@@ -300,5 +300,7 @@ def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
 
 
 def _deviance(log_shares: tuple[Floats, Floats], n: Floats, k: Floats) -> Floats:
-    """Returns -2 log likelihood of k successes out of n, summed over the last axis."""
+    """Returns -2 times the log likelihood of k successes in n trials with the given rates, summed over the last
+    axis.
+    """
     return np.asarray(-2 * (k * log_shares[0] + (n - k) * log_shares[1]).sum(-1))

@@ -48,7 +48,7 @@ _SMALL = 1e-3
 
 @dataclass(frozen=True, order=True, slots=True)
 class Cell:
-    """One configuration of GPTs, given by the values of the four swept parameters."""
+    """One configuration of the sweep `gpt_stages`: the values of its four swept parameters."""
 
     tied: bool
     qk: str
@@ -236,7 +236,8 @@ CHANGES = (
 
 
 class ChangedGPT(GPTWorkload):
-    """GPTs in which the starting values, or the steps, of some weights are multiplied by factors.
+    """GPTs in which the starting values of some weights, or the sizes of their optimizer steps, are multiplied by
+    factors.
 
     A weight whose steps should be f times as long is stored divided by f, and the model multiplies the stored value by
     f. The start is then the same function, and as Adam's steps do not depend on the size of gradients, the weight moves

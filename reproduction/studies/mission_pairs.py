@@ -78,9 +78,7 @@ class Trials:
 
     @classmethod
     def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
-        """Reads the trials of a ledger, in the order in which they were drawn; only the first `at_most` trials if it is
-        given.
-        """
+        """Reads from a ledger the trials in the order in which they were drawn, at most the first `at_most` of them."""
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
         texts = (2, 3, 4)

@@ -1,5 +1,5 @@
-"""Multi-head attention for one training: masks, factors of the logits, interventions on heads, the attention layer, and
-a transformer block.
+"""Multi-head attention for the model of one training: masks, scales of the logits, interventions on heads, the
+attention layer, and a transformer block.
 
 The layer also returns its attention weights, which the scores of heads need.
 
@@ -25,7 +25,7 @@ ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """An attention mask: which keys the queries of an attention layer may see.
+    """An attention mask: which keys each query of an attention layer may see, and how many.
 
     Attributes:
         bias_BQK: The bias to add to the logits: 0, or -infinity where a key is not seen. Every query sees some key.

@@ -67,10 +67,10 @@ class LowRankLinear(Linear):
 
 
 class MakesLinear(Protocol):
-    """The type of a factory of linear layers: a function or class such as `Linear`."""
+    """The type of a function or class that makes linear layers, such as `Linear`."""
 
     def __call__(self, in_features: int, out_features: int) -> nn.Module:
-        """Makes a layer from (..., in_features) to (..., out_features)."""
+        """Makes a linear layer from (..., in_features) to (..., out_features)."""
 
 
 class Embedding(nn.Embedding, DrawnByEngine):

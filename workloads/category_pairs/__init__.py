@@ -1,4 +1,5 @@
-"""The workload of category pairs: attention, mostly without softmax, on random strings of independent categories.
+"""The workload of category pairs: attention models that learn a function of the previous and the current category in
+random strings of independent categories.
 
 Trainings of these models often get stuck where the gradient vanishes although the task is not solved.
 

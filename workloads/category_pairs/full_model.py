@@ -1,4 +1,5 @@
-"""The full models: single-head attention -> LayerNorm -> Linear -> ReLU -> Linear on category pairs.
+"""The full models on category pairs: single-head attention, then LayerNorm and a feed-forward part (linear layer, ReLU,
+linear layer).
 
 The mean of a loss over many texts is computed a few texts at a time, and so is its gradient: the backward pass of one
 big batch keeps every intermediate tensor, tens of megabytes per training, which do not fit the cache and are allocated

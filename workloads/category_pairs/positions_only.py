@@ -92,8 +92,8 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Returns the losses per predicted position at the points where the gradient can vanish (docs/outcomes.md), and
-        the loss below which a training is `solved`.
+        """Returns by name the losses per predicted position at the points where the gradient can vanish, and the loss
+        below which a training is `solved`.
         """
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M

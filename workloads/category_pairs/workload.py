@@ -95,7 +95,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns a full model's mean squared error as `error`, and its answers (n_texts, n_predicted) as `answer`."""
+        """Returns the mean squared error of a full model as `error`, and its predictions (n_texts, n_predicted) as
+        `answer`.
+        """
         if not isinstance(module, FullModel):
             return {}
         error, answer_BK = module.answered(batch["text"])

@@ -84,7 +84,9 @@ def model(
     norm: Literal["pre", "none"] = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
-    """Returns a transformer whose attention is biased by `optimal_scale` towards the tokens that each answer needs."""
+    """Returns a transformer whose attention is biased towards the tokens that each answer depends on, by the factor
+    `optimal_scale`.
+    """
     T = _n_read(task, length)
     transformer = Transformer(
         n_numbers + 2 + (length if task == "permutation" else 0),

@@ -45,7 +45,9 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the mixing weights of the only layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
+        """Returns the weights with which the model mixes tokens, as attention weights of one layer and head, (1,
+        n_sequences, 1, n_tokens, n_tokens).
+        """
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
@@ -77,8 +79,8 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the counting model. Attention scale and epsilon are buffers, because trainings of one program may differ
-    in them.
+    """Returns the model that counts letters. Attention scale and epsilon are buffers, so trainings of one batched
+    program may differ in them.
     """
     has_bos = mixing == "bos"
     counter = Counter(

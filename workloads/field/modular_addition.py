@@ -26,7 +26,9 @@ def model(
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
-    """Returns the transformer. With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda et al."""
+    """Returns a transformer that adds two numbers. With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda
+    et al.
+    """
     sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn}
     eps = layer_norm_eps if norm == "pre" else None
     return Adder(p + 1, 3, n_answers=p, layer_norm_eps=eps, attention_scale=attention_scale, **sizes)

@@ -64,8 +64,8 @@ def sequences(
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, and the answers, both (n_sequences, n_tokens). The answer is -100 at
-    tokens without one.
+    """Draws the tokens that the model reads, and the answer at each token, both (n_sequences, n_tokens). The answer is
+    -100 at tokens where none is required.
     """
     match task:
         case "majority":

@@ -13,7 +13,9 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
-    """Returns a network from n signs to one number: linear layer, LayerNorm (with norm=pre), ReLU, linear layer."""
+    """Returns a network that maps n signs to one number: linear layer, ReLU, linear layer; with norm=pre, LayerNorm
+    comes before the ReLU.
+    """
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 
@@ -31,7 +33,9 @@ def signs(
 
 
 def hinge(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the mean hinge loss max(0, 1 - output * target), as in Barak et al. and Hu et al."""
+    """Returns the hinge loss max(0, 1 - output * target), averaged over examples. Barak et al. and Hu et al. use it
+    too.
+    """
     return (1 - output * target).clamp(min=0).mean()
 
 

@@ -153,8 +153,8 @@ class Transformer(nn.Module):
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits of `forward`, and the attention weights (n_sequences, n_heads, n_tokens, n_tokens) of each
-        block.
+        """Returns the logits that `forward` computes, and the attention weights (n_sequences, n_heads, n_tokens,
+        n_tokens) of each block.
         """
         x_BTD, weights = self.states(token_BT)
         return self.head(x_BTD), weights

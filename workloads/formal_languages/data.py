@@ -1,4 +1,4 @@
-"""Draws random strings with labels: training batches, for several steps together, and evaluation batches.
+"""Draws random strings with labels: training batches (for several steps at a time) and evaluation batches.
 
 Axes: L lane, S step, B string, N position.
 """
@@ -23,7 +23,7 @@ strings; a GPU takes as long for 8 trainings as for 128."""
 
 
 class Lengths(NamedTuple):
-    """The string lengths of each training, int64 (n_trainings,), and the longest of them.
+    """The length of each training's strings, int64 (n_trainings,), and the largest of these lengths.
 
     `longest` is given separately, because reading it from the tensor would wait for the device.
     """
@@ -60,7 +60,7 @@ def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
 
 
 def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
-    """Draws the strings, of training length, on which attention heads are scored."""
+    """Draws the strings on which attention heads are scored. They have the training length."""
     return _strings(lanes, "heads", _own_lengths(lanes), n_strings)
 
 
@@ -78,7 +78,7 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 
 
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
-    """Draws labelled strings for one step, for a few trainings at a time to save memory."""
+    """Draws strings of one step with labels, for a few trainings at a time to save memory."""
     all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
         _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)

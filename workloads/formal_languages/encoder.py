@@ -32,7 +32,7 @@ bias it equals `log_n_inv_sqrt_d`. For a string w, code and paper both take n = 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder, which are the same for all trainings of one program.
+    """The sizes of an encoder. Trainings in one batched program have the same sizes.
 
     Attributes:
         n_position_features: The number of a token's features that encode its position.

@@ -33,7 +33,7 @@ class Language(ABC):
 
     @abstractmethod
     def contains(self, text: Tensor, length: Tensor) -> Tensor:
-        """Returns whether each string belongs to the language, a bool for each string.
+        """Returns a bool for each string: whether it belongs to the language.
 
         Args:
             text: (..., n_positions) bool, true for 1; false from position `length` on.
@@ -75,7 +75,7 @@ Softmax gives such a token exactly the weight 0, with gradient 0."""
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Strings of one length, in the form of tokens that an encoder reads.
+    """Strings of one length as the tokens that an encoder reads; a token can stand for several identical symbols.
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
@@ -89,7 +89,7 @@ class Tokens:
 
 
 def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
-    """Turns strings into tokens, in float64, with the leading axes of `text`.
+    """Turns strings into the tokens that an encoder reads, in float64. The tokens have the leading axes of `text`.
 
     Args:
         language: The language, which defines the features of positions.

@@ -20,7 +20,9 @@ _SYMBOLS = ("0", "1", "CLS")
 
 
 def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention maps of CLS on one of the strings on which heads are scored."""
+    """Returns the attention weights of the CLS query in each layer and head, on one of the strings on which heads are
+    scored.
+    """
     del workload
     number = chosen(sentence, _N_STRINGS)
     batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}

@@ -96,8 +96,8 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How strings become tokens, `kinds` or `positions`: the value of the parameter, or the choice that `auto`
-        makes.
+        """Whether a string becomes one token per position (`positions`) or one per kind of symbol (`kinds`). If the
+        parameter is `auto`, the language decides.
         """
         if self.tokens != "auto":
             return self.tokens

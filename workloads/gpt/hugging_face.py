@@ -1,4 +1,4 @@
-"""Converts a trained GPT to Hugging Face's GPT-2 with the same logits. Axes: as in `model`.
+"""Converts a trained GPT to Hugging Face's GPT-2. The converted model computes the same logits.
 
 GPT-2 is pre-norm with epsilon inside the root, like our model. Its positions are a table, its linear layers store
 weights as (in, out), its attention logits are divided by sqrt(D / H), and its last layer has no bias. Source:

@@ -95,7 +95,7 @@ def _head_identities(parameters: GPTParameters) -> Iterator[Identity]:
 
 
 def _update_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields equations for the gradients of low-rank updates, for models whose other weights are frozen."""
+    """Yields equations for the gradients of low-rank updates, for models in which only these updates are trained."""
     query_key = ("query", "key") if parameters.qk == "factored" else ("query",)
     block_layers = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
     layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in block_layers]

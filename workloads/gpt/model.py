@@ -19,8 +19,8 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The sizes and options of a GPT, which are the same for all trainings of one program. They are named like the
-    workload's parameters.
+    """The sizes and options of a GPT, named like the workload's parameters. Trainings in one batched program have the
+    same values.
 
     Attributes:
         n_words: The size of the vocabulary.

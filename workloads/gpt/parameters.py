@@ -120,7 +120,7 @@ class GPTParameters(TrainingParameters):
 
     @property
     def shape(self) -> GPTShape:
-        """The sizes and options of the model that follow from the parameters."""
+        """The sizes and options of the GPT that these parameters of a training describe."""
         sizes: dict[str, Any] = {name: value for name, value in self.values().items() if name in _OF_SHAPE}
         return GPTShape(**sizes)
 
@@ -173,7 +173,9 @@ class GPTParameters(TrainingParameters):
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns the absolute path of the corpus file, the digest of its content, and the size of its vocabulary."""
+        """Returns what the parameters record about the corpus file: its absolute path, a hash of its content, and the
+        size of its vocabulary.
+        """
         corpus = values.get("corpus")
         if not isinstance(corpus, str):
             return {}

@@ -38,7 +38,8 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """Makes a text with a vocabulary from rows of word numbers, some of which are held out.
+    """Makes a text with its vocabulary from rows of word numbers. Rows for which `is_held_out` is true make the
+    held-out part, the others the training part.
 
     Args:
         words: The vocabulary.

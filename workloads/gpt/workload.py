@@ -118,8 +118,9 @@ class GPTWorkload(Workload[GPTParameters]):
         return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws `token`, `target` and `weight`, each (n_trainings, n_sequences, n_tokens). `weight` is 0 where a
-        prediction does not count, equal elsewhere, and sums to 1 over a training's batch."""
+        """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). A weight is
+        0 where a prediction does not count and equal elsewhere; the weights of a training sum to 1.
+        """
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
     def batches(self, lanes: GPTLanes, steps: range) -> list[Batch]:
@@ -141,7 +142,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return probe_steps(parameters.n_steps, parameters.probe_every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats, averaged over the tokens that count."""
+        """Returns the cross-entropy in nats, averaged over the tokens whose prediction counts."""
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:

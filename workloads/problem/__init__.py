@@ -1,1 +1,1 @@
-"""Builds a workload from functions: the implementation of `attnsweep.problem`."""
+"""The implementation of `attnsweep.problem`, which builds a workload from a user's functions (model, data, loss)."""

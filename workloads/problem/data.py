@@ -51,11 +51,13 @@ class Draw:
         return self._streams.normal(self._name(), shape, self._step)[0]
 
     def integers(self, n_values: int, *shape: int) -> Tensor:
-        """Draws int64 values, uniform over 0 to n_values - 1, of the given shape."""
+        """Draws independent int64 numbers, uniform over 0 to n_values - 1, of the given shape."""
         return self._streams.integers(self._name(), shape, n_values, self._step)[0]
 
     def permutation(self, n: int, *shape: int) -> Tensor:
-        """Draws independent permutations of 0 to n - 1, (*shape, n) int64."""
+        """Draws independent random permutations of the numbers 0 to n - 1, one along the last axis for each index of
+        `shape`, int64.
+        """
         return torch.argsort(self.uniform(*shape, n), dim=-1)
 
     def _name(self) -> str:

@@ -41,7 +41,7 @@ class Call:
 
 
 def read_call(role: str, function: object) -> Call:
-    """Checks a user's function, and finds out the names of its arguments.
+    """Checks an object that the user gave as a function, and reads the names of its arguments.
 
     Args:
         role: The use of the function, for error messages.
@@ -126,7 +126,8 @@ def parameters_class(
 
 
 def _is_common(role: str, name: str) -> bool:
-    """Returns whether a function's argument is a parameter that all workloads have.
+    """Returns whether an argument of a user's function is one of the parameters that all workloads have, such as
+    `n_steps`.
 
     Raises:
         SpecError: If it is an argument of the model and not static: trainings of one program may differ in it, but
@@ -247,7 +248,7 @@ def output_of(returned: Any) -> Tensor:
 
 
 def read_loss(loss: object) -> Loss:
-    """Returns the loss with this name among `LOSSES`, or wraps a user's loss function.
+    """Returns the predefined loss with the given name (one of `LOSSES`), or makes a loss from the user's function.
 
     Raises:
         SpecError: If `loss` is an unknown name, or neither a name nor a function.

@@ -41,7 +41,8 @@ parameters need more."""
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StudiedCorpus:
-    """A corpus, and statistics of the sentence pairs on which one training is trained.
+    """A corpus together with what one training uses of it: its training pairs, and statistics of the words in these
+    pairs.
 
     Attributes:
         corpus: All pairs.
@@ -150,7 +151,8 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
 
 
 class Passes:
-    """Assigns to each step of a training a bucket of sentence pairs, in repeated passes over all buckets.
+    """Assigns to each training step a bucket (group of sentence pairs of similar length). A pass over the data uses
+    every bucket.
 
     Args:
         corpus: All pairs.
@@ -218,7 +220,8 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
-    """Returns held-out pairs in buckets by length, as tensors named `<bucket>/<name>`.
+    """Returns the held-out sentence pairs as tensors, in buckets of similar length. A tensor is named
+    `<bucket>/<name>`.
 
     Besides the words, each bucket has `is_judged` (n_sentences,), whether `eval_loss` counts the pair; `is_short`
     (n_sentences,), whether its source is short; and -log p of each target token under the unigram and the bigram

@@ -145,7 +145,9 @@ class TranslationModel(nn.Module):
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
-        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer, by name."""
+        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each attention layer on a batch,
+        by the layer's name.
+        """
         return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:
@@ -153,7 +155,8 @@ class TranslationModel(nn.Module):
 
 
 def xaviers_law(streams: Streams) -> StartingLaw:
-    """Makes an initializer that draws all matrices, also embeddings, uniformly from +-sqrt(6 / (rows + columns)).
+    """Makes an initializer with Xavier's uniform distribution, +-sqrt(6 / (rows + columns)), for all matrices and also
+    for embeddings.
 
     The distribution is that of `torch.nn.init.xavier_uniform_`.
 

@@ -94,8 +94,8 @@ times as long as one over sixteen keys in a vector."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator and the convention of its LayerNorm, which are the same for all trainings of one
-    program.
+    """The sizes of a translator, the form of its keys and queries, and the convention of its LayerNorm. Trainings in
+    one batched program have the same values.
 
     Attributes:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
@@ -138,7 +138,7 @@ class TranslatorShape:
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention, either self-attention or cross-attention, over the tokens of a batch written as rows.
+    """Multi-head attention, self-attention or cross-attention. The tokens of a batch are the rows of a matrix.
 
     Initial values are drawn by parameter name. All forms therefore use the parameter names of the default form, in
     which queries have as many channels as the model.
@@ -202,7 +202,8 @@ class FeedForward(nn.Module):
 
 
 class Translator(nn.Module):
-    """Reads a source sentence and the target sentence up to a word, and returns the logits of the next target word.
+    """A model that reads a source sentence and the beginning of the target sentence, and computes the logits of the
+    next target word.
 
     Attributes:
         source_embedding_VD, target_embedding_VD: Embeddings of words; the model multiplies them by sqrt(D).

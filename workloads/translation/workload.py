@@ -227,7 +227,7 @@ class Translation(Workload[TranslationParameters]):
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
-    """Returns the cross-entropy with label smoothing e, a scalar in nats per token.
+    """Returns the cross-entropy with label smoothing in nats per token, a scalar.
 
     The target is 1 - e at the word plus e spread evenly over all V words, as in `torch.nn.CrossEntropyLoss`. Padding
     does not count. Source: Szegedy et al. 2016, section 7.
@@ -240,7 +240,9 @@ def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor)
 
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """Returns -log p of each word, (n_sentences, n_target_tokens), in nats, without smoothing; 0 at padding."""
+    """Returns the negative log-probability of each target word in nats, (n_sentences, n_target_tokens), without label
+    smoothing; 0 at padding.
+    """
     nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     return nats_BT * (target_BT != PAD)
 

@@ -69,7 +69,9 @@ class Reading:
         return self._cotangent(place, depth=0)
 
     def definitions(self) -> Sequence[str]:
-        """Returns the definitions of the letters used so far, such as `R1 = a(x)`, in the order of their first use."""
+        """Returns the definitions of the letters that stand for tensors in the texts so far, such as `R1 = a(x)`, in
+        the order of first use.
+        """
         return [f"{letter} = {text}" for letter, text in self._defined.items()]
 
     def _cotangent(self, node: fx.Node, depth: int) -> str:

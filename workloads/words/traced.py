@@ -93,7 +93,7 @@ def traced_words(program: Program, groups: Groups) -> GradientWords:
 
 
 def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> GradientWords:
-    """Returns each weight's whole gradient as a single term, for a loss that cannot be traced."""
+    """Returns the gradient of each weight as a single term, because a loss that cannot be traced has no known terms."""
     weights = dict(module.named_parameters())
     with without_dropout():
         value = loss(module, batch)

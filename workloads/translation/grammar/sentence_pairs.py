@@ -56,7 +56,9 @@ class Laws:
         self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
 
     def outcomes(self, seed: int, draw: int) -> list[list[int]]:
-        """Draws the outcomes of `SENTENCES_PER_DRAW` sentences: one row per sentence, one outcome per place."""
+        """Draws the outcomes of all random choices in `SENTENCES_PER_DRAW` sentences: one row per sentence, one column
+        per place where the grammar chooses.
+        """
         shape = (SENTENCES_PER_DRAW, len(self.columns))
         draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
@@ -85,7 +87,9 @@ class Choices:
         """-log p of the outcomes requested so far, in nats."""
 
     def __call__(self, place: str) -> int:
-        """Returns the outcome at a place and adds its -log p to `nats`. A place may be requested only once."""
+        """Returns the outcome of the random choice at a place of the sentence, and adds its -log p to `nats`. A place
+        may be requested only once.
+        """
         column = self._columns[place]
         outcome = self._outcomes[column]
         self.nats += self._law_nats[column][outcome]
@@ -192,7 +196,8 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
-    """Generates training, validation and test pairs, in this order, as a function of the arguments alone.
+    """Generates a corpus of training, validation and test pairs, in this order. It depends on nothing but the
+    arguments.
 
     Args:
         lexicon: The sizes of the lexicon. All its words are in the vocabularies, whether or not a sentence has them.
@@ -248,7 +253,9 @@ def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
 def _padded(
     by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
 ) -> NDArray[_Number]:
-    """Returns the values of each sentence, padded with `filler` to the longest, (n_sentences, longest)."""
+    """Returns a list of values for each sentence as one array, padded with `filler` to the longest sentence,
+    (n_sentences, longest).
+    """
     padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
     is_value = np.arange(lengths.max()) < lengths[:, None]
     padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))

@@ -103,7 +103,8 @@ _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RE
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str, str]]:
-    """Returns all dependency arcs of a sentence as (relation, place of the dependent, place of the governor).
+    """Returns all dependency arcs of a sentence as triples: the relation, the place of the dependent in the tree, and
+    the place of its governor.
 
     The noun that a relative clause modifies is the subject or object of the clause's verb, and the verb depends on the
     noun by the relation `relative`. The possessive 's is a determiner of the possessed noun, like il.
