@@ -1,5 +1,5 @@
-"""Modular addition and sparse parity (docs/problems): how many steps a transformer takes to memorize sums and to add
-other pairs of numbers, and a network to learn the product of k of n signs.
+"""Studies of modular addition and sparse parity (docs/problems): the number of steps until a transformer has memorized
+sums and can add other numbers, and until a network has learned the product of k of n signs.
 """
 
 import math

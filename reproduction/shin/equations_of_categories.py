@@ -84,8 +84,8 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns all maxima and minima of `gain` (by how much the best attention logits lower the loss of the output 0)
-    over the ratio of two entries of the value matrix.
+    """Returns the ratios of two entries of the value matrix at which `gain` has a maximum or minimum. `gain` is the
+    amount by which the best attention logits lower the loss of the output 0.
 
     The ratio o / p is the tangent of an angle that is searched from 0 to pi.
 

@@ -1,5 +1,5 @@
-"""Lenses of the category-pairs models: attention maps on a text, and the gradients as sums of matrix products
-("words").
+"""Lenses (views into a trained model) of the category-pairs models: attention maps on a text, and the gradients as sums
+of matrix products ("words").
 
 The words of system P, and of system C without softmax, are in closed form, averaged over all texts (derivation:
 docs/theory.md, systems P and C). For other models they are averaged over the texts of a batch, and grouped by the

@@ -76,8 +76,8 @@ class PositionsOnly(nn.Module):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns four measures of the weights: the norms of the logits and of the values, and the coefficients `alpha`
-        and `beta` of two parts of the value matrix.
+        """Returns four measures of the weights: the norms of the logits and of the values, the coefficient `beta` of
+        the value matrix's part that averages over categories, and the coefficient `alpha` of the remainder.
 
         `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
         P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow
@@ -132,8 +132,8 @@ def by_values(system: PositionsOnly) -> Tensor:
 
 
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the four numbers through which the value matrix enters the gradient with respect to attention: the traces
-    and the squared norms of its two parts.
+    """Returns the four numbers through which the value matrix enters the gradient with respect to attention: trace and
+    squared norm of its part that averages over categories, and of the remainder.
 
     With the matrix P that averages over categories they are a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v
     P|^2.

@@ -65,8 +65,8 @@ class _Setting:
 
 
 class EncoderLayer(nn.Module):
-    """An encoder layer of self-attention and a feed-forward part, each followed by adding its input and LayerNorm
-    (post-norm).
+    """A post-norm encoder layer: self-attention, then a feed-forward part. The input of each part is added to its
+    output, and LayerNorm is applied to the sum.
 
     c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2.
     """

@@ -1,5 +1,5 @@
-"""Lenses of an encoder: the attention of the CLS query on a string, and the gradients as sums of matrix products
-("words"), grouped by the number of 1s in the string.
+"""Lenses (views into a trained model) of an encoder: the attention of the CLS query on a string, and the gradients as
+sums of matrix products ("words"), grouped by the number of 1s in the string.
 """
 
 from collections.abc import Mapping

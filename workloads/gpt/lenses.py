@@ -1,5 +1,5 @@
-"""Lenses of a GPT: the gradients as sums of matrix products ("words"), grouped by the current token, and the text of
-each token.
+"""Lenses (views into a trained model) of a GPT: the gradients as sums of matrix products ("words"), grouped by the
+current token, and the text of each token.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""Lenses of a translator: attention maps on a test sentence, and the gradients as sums of matrix products ("words"),
-grouped by the previous word of the sentence.
+"""Lenses (views into a trained model) of a translator: attention maps on a test sentence, and the gradients as sums of
+matrix products ("words"), grouped by the previous word of the sentence.
 
 Axes: T token.
 """
