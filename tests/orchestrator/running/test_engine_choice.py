@@ -120,7 +120,8 @@ def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: N
 
 def test_blocks_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"engine: got 'the engine blocks, although there is no C\+\+ compiler .* --engine vmapped"
+        UserError,
+        match=r"engine: got 'the engine blocks, which cannot run here: there is no C\+\+ compiler .* --engine vmapped",
     ):
         run(small_sweep(), tmp_path / "s", engine="blocks")
     assert not (tmp_path / "s").exists()
@@ -158,7 +159,9 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
 
     with (
         no_compiler(),
-        pytest.raises(UserError, match=r"engine: got 'the engine blocks, although there is no C\+\+ compiler"),
+        pytest.raises(
+            UserError, match=r"engine: got 'the engine blocks, which cannot run here: there is no C\+\+ compiler"
+        ),
     ):
         resume(tmp_path / "s")
 

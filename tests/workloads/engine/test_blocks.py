@@ -191,8 +191,7 @@ def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
     assert differing(ended(Sorting(), trainings, None), ended(Sorting(), trainings, Programs())) == []
     with pytest.raises(
         NoRuleError,
-        match=r"^the operation aten\.sort\.default cannot be compiled for a block of"
-        r" lanes$",
+        match=r"^the operation aten\.sort\.default cannot be compiled for a block of trainings$",
     ):
         Pack(Sorting(), trainings).compiled_graph()
 
