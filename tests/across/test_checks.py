@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 ROOMS = ("workloads", "search_spaces", "orchestrator", "reproduction", "infra", "src")
 HEAVY = ("torch", "ray", "mlflow")
-START_UP_SECONDS = 0.3
+MOST_MODULES_AT_START = 450
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +139,17 @@ def test_each_target_chooses_its_tests(target: str, chosen: str) -> None:
 @pytest.mark.slow
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     program = f"""
-import sys, time
+import sys
 import attnsweep.orchestrator.cli
 print(*[name for name in {HEAVY} if name in sys.modules])
-print(time.process_time())
+print(len(sys.modules))
 """
-    seconds = []
-    for _ in range(3):
-        started = run([sys.executable, "-c", program], ROOT)
-        assert started.returncode == 0, started.stdout
-        heavy, own_seconds = started.stdout.splitlines()
-        assert heavy == ""
-        seconds.append(float(own_seconds))
-    # CPU time, best of three: the test is about the imports, not about other load on the machine.
-    assert min(seconds) < START_UP_SECONDS
+    started = run([sys.executable, "-c", program], ROOT)
+    assert started.returncode == 0, started.stdout
+    heavy, n_modules = started.stdout.splitlines()
+    assert heavy == ""
+    # The number of modules stands for the time of the start, which depends on what else runs on the machine.
+    assert int(n_modules) < MOST_MODULES_AT_START
 
 
 @pytest.mark.slow
