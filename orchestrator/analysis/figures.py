@@ -184,8 +184,9 @@ def bin_label(label: str) -> str:
 
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel; call it when the panel's axes are complete."""
-    # If the axis has no power of ten above it that the title could cover, the title gets a fixed height. To find the
-    # height itself, Matplotlib would measure all labels of the vertical axis several times.
+    # By default, Matplotlib computes the height of a title from all labels of the vertical axis, and measures them
+    # several times. To save this time, the title gets a fixed height, unless the axis may have a power of ten above it
+    # (the common factor of its labels), which the title would cover.
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 

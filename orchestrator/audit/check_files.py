@@ -49,7 +49,7 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
     for table in ("curves", "heads"):
         orphans = Problem(f"trainings with rows in {table} only", COPIED)
         for trial, replicate, is_bare in connection.execute(_MISFITS.format(table=table)).fetchall():
-            # A table `heads` without rows of some trainings is no problem, because not every variant of a workload has
+            # A training without rows in the table `heads` is no problem, because some variants of a workload have no
             # attention heads.
             if not is_bare or table == "curves":
                 faults.append((_BARE if is_bare else orphans, f"{trial}/{replicate}"))

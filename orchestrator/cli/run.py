@@ -149,7 +149,8 @@ def run(
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
     code = code_for(spec, sweep, trusted=trust)
-    # With `--or-resume`, Ray is not started in advance, because the sweep may already be complete.
+    # With `--or-resume` the sweep may already be complete, and then Ray is not needed. So Ray is not started in
+    # advance.
     with nullcontext() if or_resume else starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep

@@ -248,8 +248,9 @@ class Source:
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The last batch is checked as well as the next one. The order of a pass over the data is drawn when the pass
-        # begins, so batches in the rest of the current pass draw nothing, but a later pass does.
+        # The training's last batch is checked as well as its next one. The order of the data is drawn at the beginning
+        # of each pass over them. So the batches that are left in the current pass draw no random numbers, but those of
+        # a later pass do.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)

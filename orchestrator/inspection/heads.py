@@ -137,8 +137,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
     """
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
-    # `looked_at` is called without weights first. It so refuses a model without heads or a missing sentence before the
-    # training is repeated, which takes long.
+    # This first call of `looked_at`, without weights, raises an error if the model has no heads or the sentence is
+    # missing. So the error comes before the training is repeated, which takes long.
     looked_at(workload, training, {}, sentence)
     (end,) = ends_of(directory, [row["training_id"]])
     maps = looked_at(workload, training, end.state, sentence)

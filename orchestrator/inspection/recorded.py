@@ -62,8 +62,9 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # Each file is sorted by trial, so the filter by trial skips the parts without these trials. Training ids are
-    # filtered only afterwards, because Arrow would copy the long list of ids for each part of each file.
+    # The rows of each file are sorted by trial, so the filter by trial lets Arrow skip the parts of a file that contain
+    # none of the wanted trials. Training ids are filtered only afterwards, because Arrow would copy the long list of
+    # ids for each part of each file.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 
@@ -77,7 +78,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
-            # Rows of versions without pruning have no column `pruned_step`.
+            # Rows that were written before attnsweep had pruning lack the column `pruned_step`.
             pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()
@@ -86,7 +87,8 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 def has_end(row: Mapping[str, Any]) -> bool:
     """Returns whether a training ended with finite weights, given its row of the table `trainings`."""
-    # `diverged_step` is tested in addition to the outcome, because a pruned training may have diverged before.
+    # The outcome alone does not tell: a training that was pruned may have diverged before. So `diverged_step` is tested
+    # too.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 

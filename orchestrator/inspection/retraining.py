@@ -237,7 +237,8 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
     try:
         versions(engine)
     except UserError:
-        # The recorded engine does not run on this machine, so the basic engine `vmapped` is used.
+        # The engine that is recorded for this training does not run on this machine, so the basic engine `vmapped` is
+        # used.
         engine = "vmapped"
     return Setting(task.shape, device, engine, width_on(device, row["pack_size"] or 1))
 

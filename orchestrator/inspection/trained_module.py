@@ -90,8 +90,8 @@ def load(module: nn.Module, state: State) -> None:
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        # The state may contain a buffer that an intervention used to clamp (fix) an attention head. A module that is
-        # built for a later step does not have this buffer.
+        # The state may contain a buffer with which an intervention clamped (fixed) an attention head for some steps. A
+        # module that is built for a later step does not have this buffer, so the buffer is skipped.
         if name in tensors:
             tensors[name].data = value
 
@@ -147,7 +147,7 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step
     if row["n_steps"] is None or at > row["n_steps"]:
-        # If the training or the step is unknown, `trained_module` raises the error.
+        # Nothing is checked for a step that the training does not have: `trained_module` raises the error about it.
         return
     interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
     held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]

@@ -204,8 +204,9 @@ def _open_snapshot(place: Place) -> Snapshot:
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "a file that does not exist") from error
             raise
-        # Listing a folder is not atomic: if a compaction runs at the same time, the list may lack the old files as well
-        # as the new one, and must be made again. Mere commits of new files do no harm.
+        # A folder may change while it is listed. If a compaction (a merge of files into one) runs at the same time, the
+        # list may lack the old files as well as the new one. Then the folder is listed again. A commit that only adds
+        # files does no harm.
         if not is_overtaken(place, names):
             return _snapshot_of(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
@@ -361,8 +362,9 @@ def publish(
         schema, batches = contents[table]
         # `trainings` is written last, so the digests of the files of all other tables are known by then.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
-        # Losses hardly repeat, so Parquet's dictionary encoding would not make them smaller. But their exponents do
-        # repeat: storing the bytes of all numbers separately by place makes curves a sixth smaller.
+        # Hardly any two losses are equal, so Parquet's dictionary encoding would not make them smaller. But their
+        # exponents do repeat. So the first bytes of all numbers are stored together, then all second bytes, and so on,
+        # which makes curves a sixth smaller.
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
         with pq.ParquetWriter(

@@ -107,8 +107,8 @@ class Ledger:
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)
-        # Arrow reads ahead only in files of an object store, because reading ahead takes a gigabyte of memory for a
-        # million trainings.
+        # Reading ahead takes a gigabyte of memory for a million trainings. So Arrow reads ahead only in files of an
+        # object store, not in local files.
         options = ds.ParquetFragmentScanOptions(
             page_checksum_verification=True, pre_buffer=not self.place.pins_open_files
         )

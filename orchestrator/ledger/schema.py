@@ -287,7 +287,8 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The description of an optional parameter already says what null means, so nothing is added to it.
+    # The description of an optional parameter already says what null means. To other descriptions the meaning of null
+    # is added.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})

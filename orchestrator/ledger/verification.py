@@ -139,20 +139,21 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A UserError usually concerns the user's query and is raised again. But if it quotes an IOError of DuckDB, a
-        # file may be damaged.
+        # A UserError usually concerns the user's query, and is raised again without a check of the files. But if its
+        # text contains an IOError of DuckDB, a file may be damaged.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
         parts = [part for place in places for part in parts_of(place)]
         for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
         ledgers = ", ".join(map(str, places))
-        # DuckDB's message may quote the error number of an error of the operating system, which Arrow met.
+        # If the operating system reported an error to Arrow, DuckDB's message may quote the number of this error. From
+        # the number, the OSError is made again.
         quoted = re.search(r"IOError.*\[errno (\d+)\]", str(error))
         number = int(quoted[1]) if quoted else None
         failure = error if isinstance(error, OSError) or number is None else OSError(number, os.strerror(number))
         if isinstance(failure, OSError):
-            # All files were found sound a moment ago. Therefore an error that looks like damage is reported as a file
+            # `examine` has just found no damaged file. Therefore an error that looks like damage is reported as a file
             # that cannot be read now.
             raise unreadable(failure.filename or ledgers, failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):

@@ -140,7 +140,7 @@ def _with_views(
 
 
 def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], trials_apart: int) -> None:
-    # If a sweep has no rows, its name is not known.
+    # The name of a sweep is read from its rows, so the name of a sweep without rows is not known.
     first = [tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist() for tables in sweeps]
     names = [str(rows[0]) if rows else None for rows in first]
     known = [name for name in names if name is not None]

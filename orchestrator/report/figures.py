@@ -232,7 +232,7 @@ def _draw_singles(panel: Axes, singles: Sequence[Sample], colour: str) -> None:
             if sample.curve and (sample.motion == STILL) == is_still
         ]
         drawn = LineCollection(paths, colors=colour, linewidths=0.5, linestyles=[dashes], alpha=0.5)
-        # Single curves must not change the limits of the axes, hence `autolim=False`.
+        # The curves of single trainings must not change the limits of the axes, hence `autolim=False`.
         panel.add_collection(drawn, autolim=False)
 
 

@@ -24,7 +24,7 @@ def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
             claim=verdict.claim,
             directory=directory,
             badge=badge,
-            # The versions are those of the environment in which the claim's latest trainings ran.
+            # The page shows the versions of the libraries with which the claim's latest trainings ran.
             versions=", ".join(f"{name} {number}" for each in latest for name, number in each.versions.items()),
             said=said,
             e_value=e_value,

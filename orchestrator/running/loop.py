@@ -219,8 +219,8 @@ class SweepLoop:
         deadline = time.monotonic() + seconds_left
         is_asking = False
         while not should_stop():
-            # At least the first trials are drawn, even if starting the first trainer took all the time that the sweep
-            # has.
+            # The sweep may have a time limit, and starting the first trainer may take all of this time. At least the
+            # first trials are drawn even then.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
             if self._study.learns:
                 self._commit_due(is_asking)
@@ -228,7 +228,7 @@ class SweepLoop:
             # Rows are committed after trainers have been given their next trainings, so that they work meanwhile.
             if self._commit_due(is_asking) and not is_asking:
                 # The commit may have taken seconds, or its results may require further replicates. So the loop starts
-                # again before it waits.
+                # again, to give trainers their next trainings, before it waits for reports.
                 continue
             if not (self._pool.running or self._plan.has_work or self._n_to_ask):
                 return True

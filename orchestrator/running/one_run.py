@@ -115,7 +115,7 @@ class OneRun:
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
             # A KeyboardInterrupt gets here on a second Ctrl-C, or on a Ctrl-C before the sweep starts or while it ends.
-            # No summary is printed.
+            # In these cases only the command that continues the sweep is printed, and no summary.
             self.console.print(how_to_continue(directory), soft_wrap=True, markup=False)
             raise
 
@@ -214,7 +214,8 @@ class OneRun:
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self._finished, seconds=self._seconds)
-        # `progress.json` is written last, because it belongs to another driver if that driver has taken over the sweep.
+        # `progress.json` is written last. If another driver has taken over the sweep, the file belongs to that driver,
+        # and one of the calls above raises an error before the file is written.
         beacon.end()
 
 

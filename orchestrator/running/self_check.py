@@ -83,7 +83,8 @@ def replay_some(
                     }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
-                    # The original training raised no error, so an error of its replay is a disagreement.
+                    # The replay of this single training raised an error, although the original training raised none.
+                    # This counts as a disagreement.
                     return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)

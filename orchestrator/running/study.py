@@ -276,8 +276,8 @@ class Study:
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """
-        # The sampler `qmc` stores its place in the sequence as attributes of the study, so they are copied. `nsga2`
-        # stores ids of trials there, which are different in the copy, so its attributes are not copied.
+        # Two samplers store attributes in the study. Those of `qmc` are its place in the sequence of points, so they
+        # are copied. Those of `nsga2` are ids of trials, which are different in the copy, so they are not copied.
         keeps_position = self._spec.sampler == "qmc"
         before = self._backend.get_study_system_attrs(self._id) if keeps_position else {}
         storage_of_copy = InMemoryStorage()

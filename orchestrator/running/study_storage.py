@@ -78,7 +78,8 @@ class JournalPieces:
     def load(self) -> list[str]:
         """Adds an object ("piece") with a first line of this writer to the journal, and returns all lines. From then on
         an earlier writer cannot add anything."""
-        # The entry identifies this writer. It belongs to a study that does not exist, so Optuna ignores it.
+        # The entry only identifies this writer. It sets an attribute of a study that does not exist, so Optuna ignores
+        # it.
         entry = {
             "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
             "worker_id": "attnsweep",
@@ -122,8 +123,8 @@ class JournalPieces:
         if journal.number != self._number:
             raise self._taken(journal.number)
         name = f"joined-{journal.number:08d}.jsonl"
-        # This write replaces whatever is there, because a large upload cannot have a condition. Another process that
-        # does the same writes the same text.
+        # The joined file replaces any file of this name, because a store cannot make a large upload depend on a
+        # condition. If another process joins the same journal, it writes the same text.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
         spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
         self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))
@@ -192,8 +193,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
                 f"a part of the journal of the study that begins at line {begins}, although the part with the lines"
                 f" {len(lines)} to {begins - 1} is missing",
             )
-        # A piece that begins before this line is skipped. Its lines have been joined into the first piece, and it has
-        # not been removed yet.
+        # A piece whose first line has been read already is skipped: its lines have been joined into the first piece,
+        # and the piece itself has not been removed yet.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)

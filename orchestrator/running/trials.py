@@ -209,8 +209,8 @@ class Pruning:
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:
-            # Other trainings of the trial run in other batched programs (packs). The values that they have reported at
-            # this step are added.
+            # The trial's other trainings may run in other batched programs (packs). The values that they have already
+            # reported for this step are put together with the new ones.
             together = self._reached[trial][step]
             together.update(reached)
             reached = together

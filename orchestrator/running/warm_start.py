@@ -149,7 +149,8 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
             expected="a finished sweep",
             fix=f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}",
         )
-    # For a workload in a file, the path of the folder is left out of the comparison.
+    # A workload may be a Python file, which may have been moved since the earlier sweep. So the path of its folder is
+    # left out of the comparison.
     theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
         raise UserError(
@@ -170,7 +171,8 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
     trial's columns. Raises `_MisfitError` if the new sweep could not have drawn it."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
-    # Rows that were written before this parameter existed contain null.
+    # Rows that were written before a parameter was added to attnsweep contain null. This stands for the parameter's
+    # default.
     has = {
         name: declared[name].default if value is None and declared[name].since is not None else value
         for name, value in stored.items()

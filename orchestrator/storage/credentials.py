@@ -60,7 +60,7 @@ def _opens_with_secret(storage: str) -> bool:
     try:
         password = make_url(storage).password
     except (ArgumentError, ValueError):
-        # This storage is not a database URL, so it contains no password. Optuna will refuse it later.
+        # A storage that is not a database URL has no part for a password. Optuna will refuse this storage later.
         password = None
     return password is not None or _without_secrets(storage) != storage
 

@@ -326,7 +326,7 @@ class LocalFolder:
         except OSError as error:
             raise StoreError(
                 str(error.filename or self.path),
-                # An OSError of Arrow may have no error number.
+                # Some OSErrors of Arrow have no error number. In this case the error's own text is shown.
                 given=os.strerror(error.errno) if error.errno else str(error.args[0]),
                 expected="a sweep directory that can be written",
                 fix="free some disk space"

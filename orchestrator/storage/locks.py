@@ -78,8 +78,8 @@ class Owner:
         try:
             os.kill(self.pid, 0)
         except OSError as error:
-            # A PermissionError means that the process is alive, but belongs to another user, so that it may not be
-            # signalled.
+            # Only a ProcessLookupError means that the process has ended. A PermissionError means that it is alive, but
+            # belongs to another user, so that this process may not send it a signal.
             return isinstance(error, ProcessLookupError)
         return False
 
@@ -172,8 +172,8 @@ class ObjectLock:
             return
         self._closed.set()
         self._thread.join()
-        # If the lease cannot be given back, it soon expires. If another process has taken the lease, the lease stays
-        # with it.
+        # Errors are ignored here. If the lease cannot be given back, it soon expires by itself. If another process has
+        # taken it, that process keeps it.
         with contextlib.suppress(UserError):
             self._replace("", self._version)
 
@@ -215,7 +215,8 @@ class ObjectLock:
 
     def _write(self, version: str) -> None:
         begun = time.time()
-        # The running number makes every text different, because some stores use a hash of the text as its version.
+        # Some stores use a hash of a text as the version of the text. The running number makes every text different, so
+        # that every write gets a new version.
         text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
         self._version, self._written = self._replace(text, version), begun
 
@@ -233,8 +234,9 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # The object has changed. If an answer of the store was lost, this process may have changed it: by this
-            # write, which the client has repeated, or by an earlier write that it believed to have failed.
+            # The object has not the expected version: it has been changed. This process may have changed it itself, if
+            # the store's answer was lost: by this write, which the client has repeated, or by an earlier write that
+            # seemed to have failed.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

@@ -56,7 +56,8 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     file = user_file(directory.spec.workload)
     if file is None:
         return None
-    # Sweeps of earlier versions stored only the path of the code, not the code itself.
+    # Sweeps of earlier versions of attnsweep stored only the path of the user's code, so the code is read from this
+    # path.
     return _stored_code(directory, file.name) if directory.code else read_user_code(file)
 
 

@@ -182,7 +182,7 @@ def _plain(node: object) -> str:
         return f"[{', '.join([repr(type(node).__name__), *shown])}]"
     if isinstance(node, list):
         return f"[{', '.join([_plain(child) for child in node if not _is_docstring(child)])}]"
-    # `repr` is applied twice, because the surrounding list would show a text in quotes.
+    # The second `repr` adds the quotes with which Python shows a text inside a list.
     return repr(repr(node))
 
 

@@ -225,8 +225,8 @@ class Follower:
         # existing runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # `n_present` also counts trials that were logged although the store's answer was lost, so that they are not
-            # counted in `n_logged`.
+            # If the store's answer was lost, a trial was logged but is not counted in `n_logged`. `n_present` counts it
+            # as a trial that was in the store before.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 

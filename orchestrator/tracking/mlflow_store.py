@@ -50,8 +50,8 @@ class MlflowStore(RunStore):
         try:
             yield
         except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
-            # An ImportError is raised for a database whose driver is not installed, a ValueError for an invalid URI of
-            # the model registry.
+            # Besides MLflow's own errors, an ImportError may be raised if the driver of a database is not installed,
+            # and a ValueError if the URI of the model registry is invalid.
             raise UserError(
                 "--tracking-uri",
                 given=without_credentials(self.uri),

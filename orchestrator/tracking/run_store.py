@@ -63,8 +63,9 @@ class Runs(ABC):
             retried: For each trial of which a failed training was repeated: when its last training ended, in
                 milliseconds since the epoch; `None` while a training is missing.
         """
-        # At these numbers of replicates, trials were complete before replicates were added. If a rule decides how many
-        # replicates a trial gets, there are no such numbers, because a complete trial stays complete.
+        # `n_before` holds the numbers of replicates that the sweep had before replicates were added. A trial with so
+        # many trainings was complete at that time. If a rule decides how many replicates a trial gets, the set is
+        # empty, because a complete trial then stays complete.
         n_before = frozenset(self._directory.stages[:-1])
         finished, unfinished = set(), {}
         for trial, run, is_finished, n_trainings, ended in self._found():

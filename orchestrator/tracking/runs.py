@@ -220,8 +220,8 @@ def search_runs(
     """Returns all MLflow runs of a sweep that have the given kind (`sweep` or `trial`) and, if one is given, the given
     status."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
-    # The search is limited to this sweep's name only if the name has no special characters, because MLflow cannot
-    # escape quotes in a condition.
+    # MLflow cannot escape quotes in a search condition. So the condition contains the sweep's name only if the name has
+    # no special characters.
     if re.fullmatch(r"[\w.-]+", directory.name):
         tags["attnsweep.sweep"] = directory.name
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())

@@ -33,8 +33,8 @@ ledger, in each sweep's directory, has every training.
 """
 
 _ENVIRONMENT = {
-    # With MLflow's defaults (7 retries, each with a timeout of 120 s) the end of a sweep would be delayed for minutes
-    # if the MLflow server is gone.
+    # If the MLflow server is gone, MLflow's defaults (7 retries, each with a timeout of 120 s) would delay the end of a
+    # sweep for minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -237,7 +237,7 @@ def _make_database(database: Path) -> None:
         try:
             os.link(copy, database)
         except FileExistsError:
-            # Another sweep has created the same database meanwhile, which serves this sweep too.
+            # Another sweep has created the same database meanwhile, so this sweep uses that database.
             return
         except OSError:
             # On a file system without hard links, the copy is moved into place instead.

@@ -233,8 +233,9 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # The trainer gives its pack back without an answer to the report of this probe. The report is converted to
-            # a plain `Progress`; the trainer that continues the pack reports the same probe again.
+            # The trainer has to end, so it gives its pack (trainings that share one batched program) back before its
+            # report of this probe (measurement) is answered. The trainer that continues the pack reports the probe
+            # again. So this report is replaced by a plain `Progress`.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

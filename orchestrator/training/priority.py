@@ -184,7 +184,7 @@ def _parsed(text: str) -> Note | None:
     try:
         return Note.model_validate_json(text)
     except ValidationError:
-        # The note cannot be parsed if another version of attnsweep has written it.
+        # A note of another version of attnsweep may have another format. Such a note is ignored.
         return None
 
 

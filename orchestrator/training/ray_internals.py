@@ -156,7 +156,8 @@ def ask_for_token() -> None:
     """
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
-        # Ray read the environment when it was imported, so its configuration is initialized again.
+        # Ray has read the environment variables before, when it was imported. So its configuration is initialized
+        # again.
         Config.initialize("")
 
 
@@ -200,8 +201,8 @@ def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
     client = control_store()
     if client is None:
         return set()
-    # Each job is requested by its id. A list of all jobs would be long, because a cluster remembers every job that it
-    # ever had. The two skipped fields would each cost a call to the driver of the job.
+    # Each job is requested by its id, because a cluster remembers every job that it ever had, and a list of all jobs
+    # would be long. Two fields of the answer are skipped, because each would cost a call to the driver of the job.
     skipped = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
     return {
         job

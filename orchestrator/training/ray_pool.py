@@ -183,7 +183,8 @@ class TrainerPool:
         waited_for = [*self._calls]
         if not waited_for:
             if self._programs is None or self._programs.done():
-                # There is no trainer yet, so the pool waits for a node.
+                # There is no trainer yet whose report could arrive, so the pool sleeps before it looks for a free node
+                # again.
                 time.sleep(timeout)
             else:
                 wait([self._programs], timeout)
@@ -272,8 +273,8 @@ class TrainerPool:
                     # killed.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: other for reference, other in self._calls.items() if other != number}
-                    # If the trainer is still wanted, the next check of the cluster replaces it. So this check is made
-                    # due at once.
+                    # If a trainer is still wanted in place of the ended one, the next check of the cluster starts it.
+                    # With this time of the last check, the next one happens at once.
                     self._looked = float("-inf")
 
     def _start(self, number: int) -> None:

@@ -285,7 +285,8 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here and may raise anything.
         text = f"{type(error).__name__}, whose text cannot be read\n"
-    # Arrow refuses lone surrogates, and PostgreSQL refuses NUL characters. Both are escaped.
+    # The text will be stored in Arrow tables and perhaps in PostgreSQL. Arrow refuses lone surrogates (invalid
+    # Unicode), and PostgreSQL refuses NUL characters, so both are escaped.
     text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
     # Passwords are removed before the text is shortened, because half a password would not be recognized.
     text = without_credentials(text)
@@ -296,7 +297,8 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:
-    # PyTorch's CPU allocator raises a plain RuntimeError, so a lack of memory can be recognized only by the text.
+    # If memory is lacking, PyTorch's CPU allocator raises a plain RuntimeError. So this case can be recognized only by
+    # the error's text.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
 

@@ -43,8 +43,8 @@ class Shipment:
         files = {
             path: given_file(Path(path), "files", "a file that trainings read").read_bytes() for path in self._files
         }
-        # The workload is pickled as a state, because a state is unpickled last. By then the user's code can be
-        # imported.
+        # The user's code must be imported before the workload is unpickled. Pickle restores the state of an object
+        # last, so the workload is returned as the state, the third of the returned values.
         return _unloaded, (user_code_of(self.workload), files), self.workload
 
     def __setstate__(self, workload: Workload[Any]) -> None:
@@ -90,7 +90,8 @@ class TrainerActor(Trainer):
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
         # Arrow imports pandas at its first conversion, which takes time. Therefore a first conversion is made here
-        # while pandas is hidden, unless the user's workload has imported pandas already.
+        # while pandas cannot be imported, and later conversions do without pandas. Only if the user's workload has
+        # already imported pandas, Arrow uses it.
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
@@ -124,6 +125,6 @@ class TrainerActor(Trainer):
         try:
             versions_here = versions(self._run.engine)
         except UserError as error:
-            # The engine cannot run on this machine. In place of the engine's version, the driver gets the reason.
+            # The engine cannot run on this machine. The driver gets the reason in place of the engine's version.
             versions_here = {**versions(), "engine": str(error)}
         return Settled(node, platform.node(), self.accelerator, versions_here, code, self.machine)

@@ -83,7 +83,7 @@ def _trained(device: str, index: int = -1) -> str:
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()
-        # For a negative index, which stands for the CPU, `torch.cuda.device` does nothing.
+        # For the CPU, `index` is negative, and `torch.cuda.device` does nothing.
         with torch.cuda.device(index):
             pack = Pack(workload, [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)], device)
             pack.train_to_end()
