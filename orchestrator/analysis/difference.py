@@ -80,7 +80,7 @@ def difference_label(difference: RateDifference) -> str:
     counted."""
     if difference.interval is None:
         return "-"
-    # Adding 0.0 turns -0.0 into 0.0, so that no minus sign is printed.
+    # Adding 0.0 turns a negative zero (-0.0) into 0.0, so that no minus sign is printed before a zero.
     value, low, high = (round(number, 2) + 0.0 for number in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 

@@ -143,8 +143,8 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # Optuna's importance evaluator loads scikit-learn, which takes seconds. Therefore Optuna is imported only inside
-    # this function.
+    # Optuna's importance evaluator loads scikit-learn, which takes seconds. Therefore the evaluator is imported only
+    # inside this function.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 

@@ -206,8 +206,8 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
     added at once); writes nothing if there are no rows."""
     contents = {}
     for table in TABLES:
-        # A sweep without rows has no Parquet files, and a sweep of models without attention heads has none of the table
-        # `heads`.
+        # A table may have no Parquet files: a sweep without rows has none of any table, and a sweep of models without
+        # attention heads has none of the table `heads`.
         parts = [
             (sweep.place, snapshot, number * TRIALS_APART)
             for number, (sweep, snapshot) in enumerate(zip(sources, snapshots, strict=True))

@@ -147,8 +147,8 @@ class SweepData:
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:
         """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`. Raises a `UserError` if DuckDB
         refuses the query, the query has no result, or the format's library is missing."""
-        # The query runs in a DuckDB database of its own. An error inside DuckDB would make a shared database unusable
-        # for later queries.
+        # The query runs in a DuckDB database that is made for this query alone. In a shared database, an error inside
+        # DuckDB would make all later queries fail.
         with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
             return as_format(answer(connection, query), format)
 

@@ -222,7 +222,8 @@ class RoleResults(Record):
             return
         names = [f"{rates.role}, {self.layer_name(rates.layer)}" for rates in self.by_parameter]
         for parameters in zip(*(rates.by_parameter for rates in self.by_parameter), strict=True):
-            # All roles have the same bins of a parameter, so one table can have a column for each role.
+            # All roles have the same bins (ranges of values) of a parameter, so one table can have a row for each bin
+            # and a column for each role.
             bins = zip(*(parameter.bins for parameter in parameters), strict=True)
             cells = [(same[0].label, same[0].n_trials, *(rate_label(bin_.rate) for bin_ in same)) for same in bins]
             yield markdown_table([parameters[0].title, "trials", *names], cells)

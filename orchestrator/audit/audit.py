@@ -153,8 +153,8 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
             check_links(connection),
         )
     )
-    # In a running sweep, new trials may have been drawn and trained since the Optuna study was read. Therefore the
-    # study is read again after the rows.
+    # In a running sweep, the Optuna study may have got new trials, with rows, since it was read. Therefore the study is
+    # read again after the rows.
     later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
     known = frozenset(trial.number for trial in later)
     books = Books(

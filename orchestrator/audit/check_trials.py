@@ -158,8 +158,8 @@ def _compare_asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
     for replicate in sorted(ended.by_replicate):
         if replicate not in wanted:
             yield _SURPLUS, f"{number}/{replicate}"
-    # In a trial that has ended, replicates that were added later, or failed ones that are repeated, may still be
-    # untrained. They do not count as missing.
+    # A trial that has ended may still have untrained replicates: those that were added later, and failed ones that are
+    # trained again. They do not count as missing.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
     retried = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
     n_missing = sum(replicate not in ended.by_replicate and replicate not in retried for replicate in due)
@@ -216,7 +216,8 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
     in several packs, some may end at a later probe.
     """
     if "pruned_step" not in books.rows.column_names:
-        # Sweeps of versions without pruning have no column `pruned_step`, so there is nothing to compare.
+        # Rows that were written before attnsweep had pruning lack the column `pruned_step`, so there is nothing to
+        # compare.
         return
     decided = {trial.number: pruned_at(trial) for trial in books.asked}
     for row in books.rows.filter((pc.field("outcome") == PRUNED) | pc.field("pruned_step").is_valid()).to_pylist():
@@ -289,8 +290,8 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
             stored = rows[f"param_{name}"]
             values = [getattr(training.parameters, name) for training in trainings]
             if declared.since is not None:
-                # Rows that were written before this parameter existed hold null, which stands for the parameter's
-                # default.
+                # Rows that were written before a parameter was added to attnsweep contain null. This stands for the
+                # parameter's default.
                 values = [
                     None if null and value == declared.default else value
                     for null, value in zip(stored.is_null().to_pylist(), values, strict=True)

@@ -94,7 +94,8 @@ def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> 
         with SweepData.open(directory.place).reading() as connection:
             machines = check_machines(environments_in(connection), directory)
     except UserError:
-        # If a shard cannot be read, no error is reported here, because the audit of this shard has already reported it.
+        # A shard (one part of a divided sweep) that cannot be read is skipped here, because the audit of this shard has
+        # already reported the error.
         machines = []
     return Audit(
         directory=str(directory.place),

@@ -106,7 +106,8 @@ def _draw_report(summary: "Summary") -> None:
 
     sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
     if sweep.shard is not None:
-        # The driver that finishes last makes the report of the whole sweep instead of its own shard's.
+        # Each driver runs one shard (part) of the sweep. The driver that finishes last makes the report of the whole
+        # sweep.
         sweep, in_mlflow = sweep.whole(), False
     if (keep or in_mlflow) and sweep.finished:
         with drawing():

@@ -69,7 +69,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as fault:
-        # An error about a file that attnsweep writes contains the file's name, an error about stdout does not.
+        # Only an error about a file that attnsweep writes has a file name. An error without one is about stdout.
         if fault.errno != errno.ENOSPC or fault.filename is not None:
             raise
         # stdout is replaced, because Python would try to write the rest of the output again at exit, and fail again.

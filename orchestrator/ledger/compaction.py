@@ -108,8 +108,8 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # The files are removed durably. Otherwise a crash could bring them back after a later merge has removed the
-        # fragment that replaces them.
+        # The removal is made durable (written to disk at once). Otherwise, after a crash, the files could come back
+        # when a later merge has already removed the fragment that replaces them.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)

@@ -360,7 +360,8 @@ def publish(
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # `trainings` is written last, so the digests of the files of all other tables are known by then.
+        # The rows of `trainings` are written last, because their file contains the digests of the files of all other
+        # tables.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
         # Hardly any two losses are equal, so Parquet's dictionary encoding would not make them smaller. But their
         # exponents do repeat. So the first bytes of all numbers are stored together, then all second bytes, and so on,

@@ -243,8 +243,8 @@ def _n_doubled(place: Place, snapshot: Snapshot) -> int:
 
 def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
     with naming_damage([place]), place.answering():
-        # Rows are identified by sweep, trial and replicate, so that rows copied from another sweep do not count as
-        # repetitions. Other code refuses rows of another sweep.
+        # Two rows are the same training only if sweep, trial and replicate are equal. So rows that were copied from
+        # another sweep are no repetitions; they are refused elsewhere.
         return _once(snapshot.dataset("trainings").to_table(columns=["sweep", "trial", "replicate"]))
 
 

@@ -36,7 +36,8 @@ def page_templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # `Markup` (the report's own drawings, for example) is a subclass of `str`, and must stay unchanged.
+        # Only plain texts are changed. A `Markup`, such as a drawing of the report itself, is a subclass of `str` and
+        # stays as it is.
         finalize=lambda value: without_folders(value) if type(value) is str else value,
     )
     environment.filters |= {"clip": clipped, "interval": share_label, "n": "{:,}".format}

@@ -75,8 +75,9 @@ class Chain:
             return None
         self._since.update(line[: match.start()])
         fits = self._close() == match[1].decode()
-        # The digest is continued from the seal (the chained digest) in the file. So one damaged line does not make the
-        # seals of all later lines wrong.
+        # Each line has a seal, a digest that also depends on all lines before it. The digest is continued from the seal
+        # in the file and not from a computed one, so that one damaged line does not make the seals of all later lines
+        # wrong.
         self._since = sha256(match[1])
         return fits
 

@@ -89,8 +89,8 @@ class PackSizer:
         if self._fixed is not None:
             return self.limit
         wanted = self._wanted()
-        # If hardly more trainings are left for this trainer than the wanted size, one pack takes them all, because
-        # another small pack would cost nearly as much as a full one.
+        # If only a few more trainings are left for this trainer than fit into a pack of the wanted size, one larger
+        # pack takes them all. A second, small pack would cost nearly as much as a full one.
         is_last = fair_share <= min(self._last_may_be * wanted, self._most)
         return max(fair_share if is_last else wanted, 1)
 
@@ -109,7 +109,7 @@ class PackSizer:
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
         # If trainings in packs of this size are hardly faster than in smaller packs, the speed of the smaller size is
-        # recorded. So the search for the fastest size ends.
+        # recorded for this size too. So the search for the fastest size ends.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 

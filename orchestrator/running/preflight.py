@@ -236,8 +236,8 @@ def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until:
     parameters. If the time runs out, the last trainings have no prediction."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
-    # The first prediction takes longer because programs are loaded, so a second prediction of one training is timed to
-    # estimate the following ones.
+    # The first prediction takes longer because programs are loaded. So the prediction for one training is timed a
+    # second time, to estimate the time of the following ones.
     for n_next in (1, 1, 4, 16, 64):
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:

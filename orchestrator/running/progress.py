@@ -115,8 +115,8 @@ class ProgressDisplay:
         """Adds the trainings whose results were just written to the ledger to the progress that is shown."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
-            # All trials have been reported, so no further replicates will be needed and the total number of trainings
-            # is known.
+            # The results of all trials have been reported to the study, so no further replicates will be needed and the
+            # total number of trainings is known.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
         self._count(trainings)
         self._bar.update(

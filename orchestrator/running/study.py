@@ -95,8 +95,8 @@ class Study:
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
-        # If draws depend only on a trial's number, and no pruner compares trials, Optuna need not keep new trials in
-        # memory.
+        # Optuna need not keep new trials in memory if a draw depends only on the number of its trial, and no pruner
+        # compares trials.
         is_numbered = not self.learns and directory.spec.pruner is None
         self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
         self._draws = draws_of(directory.spec) if self._entries else None
@@ -110,8 +110,8 @@ class Study:
         }
         self.pruned = {trial.number: step for trial in trials if (step := pruned_at(trial)) is not None}
         for trial in trials:
-            # The method `refuse` works in two steps. If the process is killed between them, a refused trial is left
-            # unfinished.
+            # `refuse` changes the study in two steps. If the process was killed between them, a refused trial is still
+            # recorded as unfinished.
             if trial.number in self.refused and not trial.state.is_finished():
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)

@@ -90,7 +90,8 @@ def decide(
     while True:
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
-        # The budget of a claim is at least its first batch, which is trained in any case.
+        # A claim's budget (the largest number of trainings) is at least the size of its first batch, which is trained
+        # in any case.
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
         wanted = 0

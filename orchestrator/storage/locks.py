@@ -234,9 +234,9 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # The object has not the expected version: it has been changed. This process may have changed it itself, if
-            # the store's answer was lost: by this write, which the client has repeated, or by an earlier write that
-            # seemed to have failed.
+            # The object does not have the expected version: it has been changed. This process may have changed it
+            # itself, if the store's answer was lost: by this write, which the client has repeated, or by an earlier
+            # write that seemed to have failed.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

@@ -149,7 +149,7 @@ def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
         subject: The option or variable that determines the path.
         fix: What the user can give instead.
     """
-    # A path that cannot be resolved is checked unresolved. The command that uses the path will refuse it.
+    # If a path cannot be resolved, it is checked as it was given. The command that uses the path will refuse it.
     with suppress(OSError, RuntimeError, ValueError):
         path = path.resolve()
     if any(_SESSION.fullmatch(part) for part in path.parts):

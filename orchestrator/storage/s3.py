@@ -96,8 +96,8 @@ class ObjectPrefix:
     def read_text(self, name: str) -> str:
         stored = self.versioned(name)
         if stored is None:
-            # The prefix is listed, because only this request raises an error if the bucket is missing. The answers to
-            # other requests do not distinguish a missing bucket from a missing object.
+            # The objects with this prefix are listed, because this is the only request that raises an error if the
+            # bucket is missing. Other requests give the same answer for a missing bucket as for a missing object.
             self._has_objects("")
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}")
         return stored.text

@@ -93,7 +93,7 @@ def shards_of(place: Place) -> list[Place]:
     Raises:
         StoreError: If the place does not answer.
     """
-    # An error of a record that cannot be parsed is ignored here, because `SweepDirectory.open` reports it.
+    # A record that cannot be parsed is no error here, because `SweepDirectory.open` reports it.
     with suppress(OSError, ValueError, AttributeError, RecursionError):
         n_shards = json.loads(place.read_text("sweep.json")).get("shards")
         if isinstance(n_shards, int) and n_shards:

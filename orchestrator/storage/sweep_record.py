@@ -117,8 +117,8 @@ class SweepRecord(Record):
         record = validate(fields)
         if not isinstance(spec := fields["spec"], dict):
             return record
-        # The sha256 is computed from the stored values, not from the parsed model, which may have new fields with
-        # defaults.
+        # The sha256 is computed from the values as they are stored. The parsed model may have new fields with defaults,
+        # which would change the sha256.
         if sha256_of(spec) != record.spec_sha256:
             raise ValueError("the spec does not match the stored sha256")
         return record.model_copy(update={"spec": record._added.of(record.spec)})

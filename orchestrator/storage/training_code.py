@@ -72,8 +72,8 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     digests: dict[str, str] = {}
-    # Most imported names are objects in a module, not modules, and many names repeat. `visited` avoids looking them up
-    # twice.
+    # `visited` contains the names that were looked up already. Many imported names repeat, and most are objects in a
+    # module, not modules.
     queue, visited = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()

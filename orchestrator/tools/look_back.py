@@ -45,7 +45,7 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
     """Draws the inputs and targets of one step's batch from the training's own random stream."""
     words = draw.integers(n_words, batch_size, n_tokens)
     before = words.roll(1, dims=1)
-    # The first word has no predecessor, so its target is -100, which PyTorch's cross-entropy ignores.
+    # The first word has no word before it that could be its target. PyTorch's cross-entropy ignores the target -100.
     before[:, 0] = -100
     return words, before
 

@@ -207,8 +207,8 @@ class Follower:
         mirror = self._opened()
         if is_new and not is_over():
             mirror.runs.begin()
-        # A ledger without rows is not read, because reading it would import the workload only to get the names of its
-        # columns.
+        # A ledger without rows is not read, because the names of its columns would require the import of the workload,
+        # which takes long.
         seconds = self._log_missing(mirror, is_over) if names else 0.0
         self._seen = names
         self._say(replace(self.state, problem=None))
@@ -221,8 +221,8 @@ class Follower:
             self._store.check()
         self.claim()
         directory = SweepDirectory.open(self._place)
-        # If replicates were added or failed trainings are repeated, the set of complete trials has changed, so the
-        # existing runs are looked up again.
+        # The set of complete trials changes if replicates were added or failed trainings are repeated. In this case the
+        # existing MLflow runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
             # If the store's answer was lost, a trial was logged but is not counted in `n_logged`. `n_present` counts it

@@ -30,8 +30,8 @@ from attnsweep.workloads.errors import UserError
 def main() -> None:
     """Runs the process that writes to MLflow: reads requests from standard input, and writes answers to standard
     output."""
-    # Ctrl-C and SIGTERM go to all processes of the group. This process ignores them, because the driver receives them
-    # too and decides how this process ends.
+    # Ctrl-C and SIGTERM go to all processes of the process group, so the driver receives them too and decides how this
+    # process ends. Here they are ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     # Standard output is redirected to standard error, so that prints of libraries do not mix with the answers to the

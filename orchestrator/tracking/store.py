@@ -81,7 +81,8 @@ def tracking_uri(given: str | None = None) -> str:
         fault = "" if given else "it is empty"
         if database is not None and database.is_dir():
             fault = "a directory is there"
-        # From Python 3.13 on, `resolve` follows all links but those that lead in a circle, for which it raised before.
+        # `resolve` raises an error for links that lead in a circle, but only before Python 3.13. Later versions leave
+        # such links as they are.
         elif database is not None and database.is_symlink():
             fault = "its links lead in a circle"
     except (OSError, RuntimeError, ValueError) as error:
@@ -240,7 +241,7 @@ def _make_database(database: Path) -> None:
             # Another sweep has created the same database meanwhile, so this sweep uses that database.
             return
         except OSError:
-            # On a file system without hard links, the copy is moved into place instead.
+            # The file system has no hard links, so the copy is moved into place instead.
             copy.replace(database)
 
 

@@ -148,8 +148,8 @@ class PoolPlan:
         shares = self._allotted(claims)
         self.claimed = {node_id: Amount.of(lot.elements()) for node_id, lot in shares.items() if node_id and lot}
         actions: list[Action] = []
-        # Trainers that run come before trainers that wait for a node. So if there are too many, the running ones are
-        # kept.
+        # Running trainers come before those that wait for a node, so that the running ones are kept if there are too
+        # many trainers.
         for number, trainer in sorted(self.trainers.items(), key=lambda item: not item[1].is_up):
             places = shares.get(trainer.node, Counter())
             if trainer.is_leaving:

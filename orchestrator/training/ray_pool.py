@@ -273,8 +273,8 @@ class TrainerPool:
                     # killed.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: other for reference, other in self._calls.items() if other != number}
-                    # If a trainer is still wanted in place of the ended one, the next check of the cluster starts it.
-                    # With this time of the last check, the next one happens at once.
+                    # The next check of the cluster replaces the ended trainer, if one is still wanted. The time of the
+                    # last check is set to minus infinity, so that the next one happens at once.
                     self._looked = float("-inf")
 
     def _start(self, number: int) -> None:

@@ -128,8 +128,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # The loop continues even if this halving of the bins separates no trials, because the next halving may separate
-        # some.
+        # The loop goes on even if this halving of the bins puts no two trials into different bins, because the next
+        # halving may do so.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins
