@@ -153,7 +153,8 @@ def median_row(
     """
     from scipy import stats
 
-    # The type is `Any`, because scipy's type stub declares the confidence interval, which is an object, as a float.
+    # The type is `Any`, because scipy's type stub wrongly declares the confidence interval, which is an object, as a
+    # float.
     interval: Any = stats.quantile_test(values, p=0.5, alternative="two-sided").confidence_interval(0.95)
     above = None if agrees_above is None else (math.nextafter(agrees_above, math.inf), math.inf)
     return estimate_row(

@@ -244,6 +244,6 @@ def objective_value(
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:
-    # The quantile is one of the values, because interpolation would give losses that no training had. NumPy's method
-    # `inverted_cdf` gives the same, but takes a hundred times as long for a few numbers.
+    # The quantile is always one of the given losses, because interpolation would give losses that no training had.
+    # NumPy's method `inverted_cdf` gives the same result, but takes a hundred times as long for a few numbers.
     return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

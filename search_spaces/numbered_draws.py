@@ -109,7 +109,7 @@ class _Space:
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Returns drawn values in the form in which an Optuna study stores them."""
         values = {**drawn, **self._single}
-        # Optuna's internal form may round a value. Therefore each value is converted to it and back.
+        # Converting a value to Optuna's internal form may round it. So each value is converted to this form and back.
         return {
             name: distribution.to_external_repr(distribution.to_internal_repr(values[name]))
             for name, distribution in self.distributions.items()
@@ -159,8 +159,8 @@ class _Sequence(SweepQMCSampler):
         If the number is lower than that of the last call, the sequence is started again.
         """
         self._at = number
-        # No study or trial is needed: only Optuna's own `_sample_qmc` would use them, and this class overrides that
-        # method.
+        # The study and the trial may be None: only Optuna's own `_sample_qmc` would use them, and this class overrides
+        # that method.
         return self.sample_relative(None, None, self._distributions)  # type: ignore[arg-type]
 
     def _sample_qmc(self, study: object, search_space: Mapping[str, object]) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ class UserError(Exception):
         self.expected = expected
         self.fix = fix
 
-    # The default would be to pass all arguments by position when the error is unpickled, but the constructor accepts
+    # By default, Python would pass all arguments by position when it unpickles the error. But the constructor accepts
     # them only by keyword.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.subject, self.given, self.expected, self.fix)
@@ -50,7 +50,7 @@ def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
     similar."""
     if not isinstance(given, str):
         return otherwise
-    # Upper and lower case are not distinguished, because people often mistype them.
+    # Upper and lower case are not distinguished when similar names are sought, because people often mistype them.
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(given.lower()[:_SHOWN_CHARACTERS], known, n=1)
     return f"did you mean {known[close[0]]}?" if close else otherwise

@@ -38,8 +38,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except OSError as error:
         reason = error.strerror or str(error)
     except (RuntimeError, ValueError) as error:
-        # `Path.resolve` raises a RuntimeError for a circle of symbolic links, and a ValueError for a path with a null
-        # character.
+        # For a circle of symbolic links `Path.resolve` raises a RuntimeError, and for a path with a null character a
+        # ValueError.
         reason = str(error)
     advice = f"{fix} ({reason})"
     raise UserError(subject, given=str(path), expected=expected, fix=advice)

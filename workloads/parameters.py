@@ -27,7 +27,8 @@ CERTIFIED_SHARE = 0.05
 
 
 def _check_condition(text: str) -> None:
-    # `conditions` is imported only if there is a condition: it imports NumPy, which importing this module must not do.
+    # Importing this module must not import NumPy, but importing `conditions` does. So `conditions` is imported only if
+    # there is a condition.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -41,7 +42,7 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # The fields of the last base class come first.
+class TrainingParameters(Hyperparameters, _Start):  # A dataclass takes the fields of its last base class first.
     """The parameters that trainings of every workload have. A workload declares further parameters in a subclass.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
@@ -138,7 +139,7 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
             return parameters
         except UserError:
             raise
-        # If a workload's own `__post_init__` raises any exception, it refuses these values.
+        # Any exception that a workload's own `__post_init__` raises means that the workload refuses these values.
         except Exception as error:
             raise SpecError(
                 cls.__name__,

@@ -83,7 +83,7 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
         return importlib.import_module(place)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # A user's module may raise any exception when it is imported.
+    except BaseException as error:  # Importing a user's module may raise any exception.
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
             raise SpecError(
                 "workload",
@@ -220,8 +220,8 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
         types = ", ".join(kind.__name__ for kind in KINDS)
         raise _refused(subject, declared.kind, f"a field of one of the types {types}")
     if declared.since is not None and declared.optional and declared.default is not None:
-        # In the ledger, null may also mean that the row was written before this parameter existed. Rows must mean the
-        # same in both cases, so the default of an optional parameter must be None.
+        # A parameter with `since` was added after a release. In older rows of the ledger it is null. For an optional
+        # parameter null is also a value, which must mean the same as in older rows, so its default must be None.
         raise _refused(
             subject, declared.default, "the default None, because the parameter may be None and has a field `since`"
         )

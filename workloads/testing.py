@@ -320,8 +320,8 @@ class _Poison(Workload[P]):
         loss: Tensor = super().loss(module, own)  # type: ignore[safe-super]  # a workload's class follows
         if not self.is_poisoned or _IS_VICTIM not in batch:
             return loss
-        # The loss is multiplied by NaN, so that its gradients become NaN too. Multiplication by 1 changes no bit of the
-        # other trainings' losses.
+        # The loss of the poisoned training is multiplied by NaN, so that its gradients become NaN too. The losses of
+        # the other trainings are multiplied by 1, which changes no bit of them.
         return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
 
 

@@ -89,7 +89,7 @@ def _adam_step(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tenso
     weight = rates["weight_1"]
     if first.dtype == weight.dtype:
         first.lerp_(gradient, weight)
-    else:  # In bfloat16, the difference must be computed in float32. `lerp_` cannot do this, so `addcmul_` is used.
+    else:  # The difference of bfloat16 numbers must be computed in float32, which `lerp_` cannot do.
         first.addcmul_(weight, gradient.to(weight.dtype) - first)
     second.mul_(rates["beta_2"]).addcmul_(gradient * rates["weight_2"], gradient)
     root = second.sqrt().div_(rates["correction_2_root"]).add_(rates["adam_eps"])

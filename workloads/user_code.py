@@ -31,7 +31,7 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
         case ast.ImportFrom():
-            # In `from package import name`, `name` may be a module of the package. So `package.name` is yielded.
+            # In `from package import name`, `name` may be a module of the package, so `package.name` is yielded.
             prefix = f"{tree.module}." if tree.module else ""
             yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
         case ast.If(test=ast.Name("TYPE_CHECKING")):
@@ -278,7 +278,8 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # The text is decoded as Python does it, with the encoding that the file declares and any line endings.
+    # The text is decoded as Python decodes source files: with the encoding that the file declares, and with any line
+    # endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:

@@ -111,8 +111,8 @@ def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: 
     """
     encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers + 1)
     _erase_all_but_the_answer(encoder, plain.shape.n_layers)
-    # Only two entries of the vector are nonzero, +s and -s. LayerNorm scales them to +-sqrt(D / 2), where D is the
-    # width.
+    # Only two entries of the vector that LayerNorm normalizes are nonzero, +s and -s. With the width D, LayerNorm
+    # scales them to +-sqrt(D / 2).
     wanted = -math.log(math.expm1(cross_entropy_bits * math.log(2.0)))
     encoder.answer_weight_D1.data *= wanted / math.sqrt(encoder.shape.d_model / 2.0)
     return encoder

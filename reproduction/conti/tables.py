@@ -68,7 +68,7 @@ def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, 
     coefficient and structured family.
     """
     streams = Streams(torch.tensor([seed]))
-    # The thesis varies three coefficients. Two of them have no other effect here than to multiply the number of draws.
+    # The thesis varies three coefficients. One of them is varied here. The other two only multiply the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -101,8 +101,8 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     that rows of a block have their entry in the first column of the block.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # If each block is shrunk to one row, disjoint blocks become distinct rows of a shorter text, and every choice of
-    # `num_pos` distinct rows is possible. So rows are drawn first and then widened to blocks.
+    # Shrinking each of several disjoint blocks to one row leaves distinct rows of a shorter text, and every choice of
+    # `num_pos` distinct rows of this text is possible. So rows are drawn first and then widened to blocks.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

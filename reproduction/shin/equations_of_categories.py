@@ -191,8 +191,9 @@ def zeros(index: int = 3) -> EquationCheck:
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # Members of this family of zeros (points where all gradients vanish) meet three conditions on v. Its entries
-        # sum to 0 over all places of predecessors, over all places of the position itself, and over all other places.
+        # Rows of v belong to query positions, columns to key positions. In this family of zeros (points where all
+        # gradients vanish), three sums of entries of v are 0: those whose key is the query's predecessor, those whose
+        # key is the query's own position, and those with any key but the query's own position.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -259,15 +260,15 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # In the first subfamily, all rows of q are the target's marginal divided by a number c. The rows of v sum to c,
-        # and those entries of v that stand for predecessors sum to 0.
+        # In the first subfamily, all rows of q are the target's marginal divided by a number c. Each row of v sums to
+        # c, and the entries of v whose key is the query's predecessor sum to 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # In the second subfamily, v is c on the position itself and 0 elsewhere. The diagonal of q is the target's
-        # marginal divided by c. The rest of q is orthogonal to the centred target.
+        # In the second subfamily, the entries of v whose key is the query's own position are c, and all others are 0.
+        # The diagonal of q is the target's marginal divided by c. The rest of q is orthogonal to the centred target.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)

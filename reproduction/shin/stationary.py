@@ -132,8 +132,8 @@ class _Derivatives:
 
         self._objective = objective
         self._first = vmap(grad_and_value(loss))
-        # The Hessian is computed by applying reverse-mode differentiation twice. Forward mode would call a deprecated
-        # function of PyTorch.
+        # The Hessian is computed by applying reverse-mode differentiation twice, because forward mode would call a
+        # deprecated function of PyTorch.
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,7 +215,8 @@ class EquationCheck:
         """
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
-        # The condition is `not ... <=` instead of `>`, because NaN must count as refuted.
+        # The condition is `not ... <=` instead of `>`: every comparison with NaN is false, and NaN must count as
+        # refuted.
         if not self.right_error <= self.tolerance:
             return "refuted"
         return "ours holds" if self.printed_error is None else self.flaw

@@ -293,8 +293,8 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
         name = family.name
         for size, marker in enumerate(_MARKERS):
             chosen = (points.family == name) & (points.size == size)
-            # Points with the same index are spread sideways, because many of them have the same loss and would cover
-            # each other.
+            # Points with the same index (number of negative eigenvalues) are spread sideways, because many of them have
+            # the same loss and would cover each other.
             shift = np.array([_place(family, families, index) for index in points.index[chosen]])
             spread = 0.18 * (np.arange(chosen.sum()) * 0.618 % 1 - 0.5)
             panel.plot(

@@ -312,8 +312,9 @@ def delay_of(excess: Floats) -> tuple[float, float, float]:
         excess: (training, delay) measured minus predicted probabilities of staying at the zero.
     """
     mean, low, high = np.array([mean_interval(of_delay.tolist()) for of_delay in excess.T]).T
-    # Weights are more likely to be still at the zero (the point where all gradients vanish) if they were delayed
-    # longer. So the excess (measured minus predicted probability) falls with the delay.
+    # Weights that were delayed longer are more likely to be still at the zero (the point where all gradients vanish).
+    # So the excess (measured minus predicted probability) falls with the delay. `np.interp` needs ascending values, so
+    # it gets the negative excess.
     delay, least, most = (float(np.interp(0.0, -each, DELAYS)) for each in (mean, low, high))
     return delay, least, most
 

@@ -216,7 +216,7 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
     """Adds noise to the weights of stuck trainings of a finished sweep and continues them: `n_zeros` trainings that
     ended at zeros of the gradient, and a quarter as many that ended on plateaus without further progress.
     """
-    # Training ids have no meaning, so the first ids in their order are a random sample.
+    # Training ids say nothing about the trainings, so the trainings with the first ids are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
     still = [row for row in rows if row["outcome"] == "plateau" and row["outcome_detail"] is None]

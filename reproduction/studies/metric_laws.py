@@ -247,8 +247,8 @@ def factored_exponent(n_categories: int, n_positions: int) -> float:
     """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
-    # The direction along which the weights grow without end is scaled so that a = 1 and its factors grow at the rate 1.
-    # Then b = -2 / M.
+    # The direction along which the weights grow without end is scaled so that `shift` has the coefficient a = 1 in
+    # `pull` and the factor matrices grow at the rate 1. Then `ones` has the coefficient b = -2 / M.
     b = -2 / M
     pull = shift + b * ones
     z = np.zeros((2, K))

@@ -92,7 +92,7 @@ def _emergence_figure(emergences: Sequence[RoleEmergence]) -> Figure:
     for emergence in emergences:
         assert emergence.layer is not None
         panel, colour = panels[emergence.layer], ROLES[emergence.role].colour
-        # Values at step 0 are drawn at step 10, because a logarithmic axis has no place for step 0.
+        # A logarithmic axis has no place for step 0, so values at step 0 are drawn at step 10.
         steps = [max(point.step, 10) for point in emergence.curve]
         shares = [point.share for point in emergence.curve]
         panel.plot(steps, shares, color=colour, marker="o", markersize=3, label=emergence.role)

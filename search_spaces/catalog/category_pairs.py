@@ -173,7 +173,7 @@ shin_flavours = Sweep(
         "learning_rate": 1.0,
         "n_steps": 500,
         "dtype": "float32",
-        # Solved trainings continue to the last iteration, because the figure shows complete curves.
+        # Solved trainings continue to the last iteration, because the paper's figure shows complete curves.
         "stop_when_solved": False,
     },
     sampler="grid",

@@ -17,7 +17,7 @@ chiang_fig4 = Sweep(
         "longest_test_length": 1000,
         "test_ladder": False,
         "fresh_test_strings": True,
-        # Solved trainings continue to the last epoch, because the figure shows complete curves.
+        # Solved trainings continue to the last epoch, because the paper's figure shows complete curves.
         "stop_when_solved": False,
     },
     sampler="grid",

@@ -60,8 +60,8 @@ def attend_by_token(
     """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
-    # First the logits with which each query position attends to every category, (n_texts, n_positions, n_categories).
-    # With softmax, those with which it attends to every key position follow, (n_texts, n_positions, n_positions).
+    # `asks_category_BMN` holds the logits with which each query position attends to every category. With softmax,
+    # `asks_position_BMM` below holds the logits with which it attends to every key position.
     asks_category_BMN = one_hot_BMN @ logits_SS[:N, :N].T + logits_SS[:N, N:].T
     residual_MO = residual_OS[:, N:].T
     if softmax:

@@ -77,7 +77,7 @@ class CategoriesOnly(nn.Module):
         """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
         and averaged over texts.
         """
-        # Texts are the last axis, so that one matrix product per training replaces one matrix product per text.
+        # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
         read_KBN = one_hot_MBN[1:] @ q_NN.T

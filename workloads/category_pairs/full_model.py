@@ -259,8 +259,8 @@ class FullModel(nn.Module):
     def predict(self, text_BM: Tensor) -> Tensor:
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
-        # The centring in LayerNorm is linear. So it is applied to the values and to the skip connection once, and not
-        # to every token.
+        # The centring in LayerNorm is linear. So the values and the skip connection are centred once, which costs less
+        # than centring the output at every token.
         centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])

@@ -90,7 +90,7 @@ def solution_scores(
     holds = [scores[f"solution_{name}"] >= HOLDS for name in ("1", "2", "3")]
     in_1, in_2, in_3 = ((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS) for name in ("1", "2", "3"))
     cases = [*holds, in_2 & (in_1 | in_3)]
-    # Scores and cases are each copied in one operation, because the host waits for the device at every copy.
+    # The host waits for the device at every copy. So all scores are copied in one operation, and all cases in another.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
     return numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4])
 

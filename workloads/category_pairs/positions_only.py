@@ -69,7 +69,7 @@ class PositionsOnly(nn.Module):
         """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
         and averaged over texts.
         """
-        # Texts are the last axis, so that one matrix product per training replaces one matrix product per text.
+        # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
         predicted_KBN = context_KBN @ self.v_NN.T

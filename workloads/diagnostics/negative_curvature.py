@@ -59,8 +59,8 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
     for iteration in range(n_iterations):
         norm = vector.norm(dim=1, keepdim=True)
         scale = products.norm(dim=2).amax(0).unsqueeze(1) if iteration else torch.ones_like(norm)
-        # If no further direction is left in a training's Krylov space, its vectors are 0 from here on. `_lower_end`
-        # ignores them.
+        # If no further direction is left in a training's Krylov space, the remaining vectors of this training are 0.
+        # `_lower_end` ignores vectors of 0.
         vector = torch.where(norm > _BREAKDOWN * scale, vector / norm, torch.zeros_like(vector))
         basis[iteration] = vector
         products[iteration] = hessian_product(objective, parameters, vector)
@@ -85,8 +85,8 @@ def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> 
 def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
     small = torch.einsum("iln,jln->lij", basis, products)
     small = (small + small.mT) / 2
-    # The vectors of 0 would give eigenvalues 0. These are shifted above the whole spectrum, so that they are never the
-    # smallest.
+    # Vectors of 0, which stand for directions that do not exist, would give eigenvalues 0. These eigenvalues are
+    # shifted above the whole spectrum, so that they are never the smallest.
     is_empty = basis.square().sum(2).T == 0
     bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
     small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))

@@ -102,7 +102,8 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # The keys after the query stay in place, because their sort keys ascend and are larger than all others.
+        # In causal attention, the keys after the query stay in place. For this, their sort keys ascend and are larger
+        # than the sort keys of all other keys.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)
 
@@ -148,7 +149,8 @@ class PooledStructure:
             self._all.add(_Distances.to(attention))
             return
         self._lengths_of_z.add(T)
-        # The sentences and their shuffles are measured together, because many matrices take as many operations as one.
+        # The sentences and their shuffles are measured in one call, because PyTorch needs as many operations for many
+        # matrices as for one.
         distances = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
         self._all.add(distances.select(slice(B)))
         self._first_of_length.add(distances.select(slice(1)))
@@ -182,8 +184,8 @@ class PooledStructure:
 
 
 def _z(value: Tensor, shuffled: Tensor) -> Tensor:
-    # The axis of shuffles becomes the last one. A sum over the first axis could be rounded differently for different
-    # places of a head in the tensor.
+    # The axis of shuffles is moved to the end. A sum over the first axis could be rounded differently depending on a
+    # head's place in the tensor.
     shuffled = shuffled.movedim(0, -1).contiguous()
     deviation = shuffled.std(-1)
     return torch.where(deviation > _NO_SPREAD, (value - shuffled.mean(-1)) / deviation, torch.nan)

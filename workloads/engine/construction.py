@@ -202,7 +202,7 @@ def starting_state(
     tensors = [tensors_of(module) for module in modules]
     built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
     template = modules[0].to(lanes.device)
-    # A parameter that requires no gradient is treated like a buffer: the method `initial` need not draw it.
+    # A parameter that requires no gradient is treated like a buffer, so the method `initial` need not draw it.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()

@@ -86,7 +86,8 @@ class Lanes(Generic[P]):
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
             numbers = [float("nan") if value is None else value for value in values]
-            # The tensor is kept in `_tensors`, because the host waits for the device at every copy.
+            # The tensor is kept in `_tensors`, so that it is copied to the device only once: the host waits for the
+            # device at every copy.
             self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
         return self._tensors[key].clone()
 

@@ -39,8 +39,8 @@ class FirstOrder(Optimizer):
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # The unused operations of the update rule are determined once for all trainings of the pack. So the program
-        # stays the same when some trainings end.
+        # Whether the trainings use an optional operation of the update rule is determined once, for all trainings of
+        # the pack. So the program stays the same when some trainings end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -159,7 +159,8 @@ class FirstOrder(Optimizer):
         (n_steps, n_trainings, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
-            # `full_like` fills a tensor on the device. With a copy from the host, the host would wait for the device.
+            # `full_like` fills a tensor on the device. If the value were copied from the host, the host would wait for
+            # the device.
             return torch.stack([torch.full_like(like, number) for (number,) in values])
         return torch.tensor(values, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 

@@ -43,8 +43,8 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
         data = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(under(DROPOUT, batch), has_padding) as forms:
             result: R = functional_call(objective, state, (data,))
-        # `EngineForms` intercepts every operation, which costs time. If it has replaced none, later calls run without
-        # it.
+        # `EngineForms` intercepts every operation to replace some of them, which costs time. If the first call has
+        # replaced no operation, later calls run without `EngineForms`.
         is_plain[kind] = not forms.replaced
         return result
 
@@ -173,8 +173,8 @@ def gradients_of(name: str, loss: Tensor, at: State) -> State:
             fix="compute the loss from parameters of the module that require gradients, without detach(),"
             " torch.no_grad(), argmax or a comparison",
         )
-    # The loss of a training depends on that training alone. So the gradient of the summed loss contains the gradient of
-    # each training.
+    # The loss of a training depends on the weights of that training alone. So in these weights, the gradient of the
+    # summed loss is the gradient of that training's loss.
     try:
         gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
     except RuntimeError as error:

@@ -57,7 +57,8 @@ class Settings:
     def column(self, name: str) -> Tensor:
         """Returns the values of a numeric hyperparameter on the device, (n_trainings, 1)."""
         if name not in self._columns:
-            # The column is kept in `_columns`, because the host waits for the device at every copy.
+            # The column is kept in `_columns`, so that it is copied to the device only once: the host waits for the
+            # device at every copy.
             self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
         return self._columns[name]
 

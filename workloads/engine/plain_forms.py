@@ -43,8 +43,8 @@ def attention(
     else:
         is_boolean = attn_mask.dtype == torch.bool
         logits = logits.masked_fill(~attn_mask, -math.inf) if is_boolean else logits + attn_mask
-        # A query that may see no key gets the output 0, as in PyTorch's attention function. A plain softmax would give
-        # NaN.
+        # A query that may see no key gets the output 0, as in PyTorch's attention function. A plain softmax over no
+        # keys would give NaN.
         sees_nothing = (logits == -math.inf).all(-1, keepdim=True)
         weights = functional.softmax(logits.masked_fill(sees_nothing, 0.0), -1).masked_fill(sees_nothing, 0.0)
     return (dropout(weights, dropout_p) if dropout_p else weights) @ value

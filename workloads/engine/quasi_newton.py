@@ -30,8 +30,9 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # There is room for more than `most_pairs` pairs of a training. So when it is full, pairs need to be moved to
-        # the front only once in a while.
+        # The arrays have room for more than `most_pairs` pairs (a step of the weights and the change of the gradient)
+        # of a training. So the latest pairs are moved to the front only when this room is full, and not for each new
+        # pair.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -64,8 +65,8 @@ class CurvaturePairs:
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        # Every training writes to its first free place: a training without a new pair writes zeros there. So the host
-        # need not know which trainings have a pair.
+        # Every training writes to its first free place. A training without a new pair (step and change of the gradient)
+        # writes zeros there. So the host need not know which trainings have a new pair.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
         self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)

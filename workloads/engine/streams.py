@@ -115,7 +115,8 @@ class Streams:
         """
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
-        # The blocks (four random 32-bit words each) have three axes: trainings, steps, and the blocks of one step.
+        # Random numbers are drawn in blocks of four 32-bit words. The blocks have three axes: trainings, steps, and the
+        # blocks of one step.
         seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
@@ -143,7 +144,8 @@ class Streams:
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
     def _word(self, number: int) -> Tensor:
-        # `full` fills a tensor on the device. With a copy from the host, the host would wait for the device.
+        # `full` fills a tensor on the device. If the value were copied from the host, the host would wait for the
+        # device.
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 

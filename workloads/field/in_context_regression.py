@@ -81,7 +81,7 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
     """Returns the variances (dimension,) of the inputs along their axes, which sum to 1 and determine the loss. They
     are returned a second time as the target, which is not used.
     """
-    # The random numbers themselves are not used: the draw only gives a tensor on the device of the training.
+    # The random numbers are not used. They are drawn only because the result is a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
         variance_D = variance_D.cumsum(0)

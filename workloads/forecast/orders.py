@@ -176,7 +176,7 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
             for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        return None  # If the training has no LayerNorm, the parameters refuse another epsilon: there is no threshold.
+        return None  # Without LayerNorm, the parameters refuse any other epsilon, and there is no threshold.
     gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
     return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None
 

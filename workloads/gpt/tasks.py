@@ -141,8 +141,8 @@ class BigramTable(Task):
     """
 
     name = "bigram_table"
-    # If the targets of a drawn table depend on the current token alone, nothing is left to solve. This happens in one
-    # of four tables with 2 words, in one of 729 with 3, and in one of 17 million with 4.
+    # In some drawn tables the targets depend on the current token alone, so there is nothing to learn from the previous
+    # token. This happens in one of four tables with 2 words, in one of 729 with 3, and in one of 17 million with 4.
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
@@ -303,7 +303,8 @@ class Induction(Task):
         return {
             "constant": zeros + math.log(n_words),
             "current": zeros + math.log(n_words - 1),
-            # The loss of guessing uniformly among all tokens of the segment except the current one.
+            # The next number is the loss of a model that guesses uniformly among all tokens of the segment except the
+            # current one.
             "context": zeros + (length_LB1 - 1.0).log(),
             "optimum": zeros,
         }

@@ -35,8 +35,8 @@ def _stream_identities(parameters: TranslationParameters) -> Iterator[Identity]:
     for name in ("word_weight_DV", "word_bias_V"):
         yield RowSums(name=name, part=_part(name), because="softmax")
     if parameters.dropout:
-        # With dropout, a mask lies between the layer and the norm, so the norm does not remove the mean of the layer's
-        # output.
+        # With dropout, the output of a layer is masked before it is normalized. So the norm does not remove the mean of
+        # this output, and the identities below do not hold.
         return
     for name in ("source_embedding_VD", "target_embedding_VD"):
         yield RowSums(name=name, part=_part(name))

@@ -67,7 +67,7 @@ class Structure(nn.Module):
         a query sees the key, which is never a later word.
         """
         read_BT = batch["read"]
-        # Words are ranked among those up to the query only, because a mask that depended on later words would reveal
+        # Each query ranks only the words up to its own place, because a mask that depended on later words would reveal
         # them.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
         T = read_BT.shape[1]
@@ -104,8 +104,8 @@ def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, 
 
 def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
     if is_square:
-        # A query in the padding sees itself, because a softmax over no keys is NaN, and so is its gradient, even if it
-        # is multiplied by 0.
+        # A query in the padding sees itself. Otherwise it would see no key, and a softmax over no keys is NaN, and so
+        # is its gradient, even if it is multiplied by 0.
         seen_BQK = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
     return Sight.of(seen_BQK, dtype)
 
@@ -220,8 +220,8 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     pairs = studied.held_out(TEST, lanes.shared.test_sentences)
     if not pairs.size:
         return [()] * len(lanes.trainings)
-    # All sentences go into one bucket, because all translations are padded to the same length, however long the sources
-    # are.
+    # All sentences go into one bucket (a group with the same padded length), because all translations are padded to the
+    # same length, however long their sources are.
     bucket = by_length(studied.corpus, pairs, 1)[0]
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
     words = pairs_of(studied, numbers.to(lanes.device), bucket)

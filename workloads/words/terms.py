@@ -209,7 +209,8 @@ class GradientWords:
         fed = [part for part in self.zero_levels if part not in starved]
         if not fed:
             return "starved"
-        # The condition is written as `not ... <`, so that NaN counts as `moving`.
+        # The condition is written as `not ... <`, because every comparison with NaN is false, and NaN must count as
+        # `moving`.
         if not all(self.left(part) < _BALANCED for part in fed):
             return "moving"
         if starved:

@@ -114,7 +114,7 @@ def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor
 def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, groups: Groups) -> _Judged:
     output = output_of(program, values, term)
     if output is None:
-        # This part of the loss does not depend on the model's output: it may be a penalty on weights.
+        # This term of the loss does not depend on the model's output. For example, it may be a penalty on weights.
         return _Judged(term, [_Cotangent("other", "", torch.ones_like(values[term]))], {})
     answer = values[output].detach()
 
@@ -133,8 +133,9 @@ def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, grou
     ]
     curvature = _curvature(cotangent, pull)
     squares = {split.part: float(split.value.square().sum()) for split in cotangents if split.kind == "pull"}
-    # The zero level of a part of the target is the loss that output 0 has because of this part. It is computed as for a
-    # quadratic loss, which the loss of a softmax nearly is for small outputs. It is at most the whole loss.
+    # The zero level of a part of the target is the loss that the output 0 has because of this part. It is computed as
+    # if the loss were quadratic, because the loss of a softmax is nearly quadratic for small outputs. It is at most the
+    # whole loss.
     levels = {
         part: min(square / (2 * curvature), abs(level)) if curvature > 0 else 0.0 for part, square in squares.items()
     }

@@ -125,9 +125,9 @@ def _axes(node: fx.Node, dims: Any) -> list[int]:
 
 
 def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    # In PyTorch, the scalar (0-d tensor) of a single training does not change the dtype of the tensors that it is
-    # combined with. For several trainings the scalars form a 1-d tensor, which would change the dtype, so they are
-    # converted first.
+    # If one training combines a scalar (0-d tensor) with another tensor, PyTorch keeps the dtype of the other tensor.
+    # For several trainings the scalars form a 1-d tensor, which would change the dtype. So the arguments are first
+    # converted to the dtype that the result has for one training.
     value_of_one = node.meta["val"]
     dtype = value_of_one.dtype if isinstance(value_of_one, Tensor) else None
     if dtype is not None and dtype.is_floating_point and len(value_of_one.shape) > 0:
@@ -155,13 +155,13 @@ def _div(node: fx.Node, value: Any, divisor: Any, **kwargs: Any) -> Any:
     )
     if kwargs or not is_one_number or node.meta["val"].numel() == 1:
         return _pointwise(node, value, divisor, **kwargs)
-    # Multiplying by the reciprocal takes one division per training instead of one per number.
+    # Multiplying by the reciprocal takes one division per training. Dividing would take one division per number.
     return value * _of_type(stored(divisor.reciprocal()), argument, dtype)
 
 
 def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
-    # Both factors are split into parts. The compiler computes the products of all parts in one loop, and so loads each
-    # number only once for several products.
+    # Both factors of the matrix product are split into parts. The compiler computes the products of all parts in one
+    # loop, and so loads each number only once for several products.
     n_terms = a.shape[1]
     by_rows, by_columns = a.chunk(_n_parts(a.shape[0], n_terms, (2, 1)), 0), b.chunk(_n_parts(b.shape[1], n_terms), 1)
     return torch.cat(

@@ -182,7 +182,8 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
     folder = _folder()
     library = folder / f"{key}.so"
     with _with_room(), IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
-        # The file lock lets one process compile the program, while the other processes of this machine wait for it.
+        # The file lock lets one process compile the program, while all other processes of this machine that need it
+        # wait.
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
         # The digest is checked, because a full disk or a power cut may have damaged the stored program. Running a

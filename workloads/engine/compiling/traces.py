@@ -139,8 +139,8 @@ class _Counting(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # The result is False, because otherwise PyTorch would import its compiler, only to exclude this class from
-        # compilation.
+        # Here PyTorch asks whether its compiler should skip this class. For the answer True it would import the
+        # compiler, only to exclude this class from compilation.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

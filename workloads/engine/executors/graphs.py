@@ -294,7 +294,8 @@ class GraphedStep:
         """Takes the first one or more of the steps whose inputs are given. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
-            # The first step runs without a CUDA graph, because in it the optimizer and libraries allocate memory.
+            # The first step is not recorded as a CUDA graph, because in this step the optimizer and libraries allocate
+            # memory.
             self._step.take(bucket, _filled_up(read[0], bucket.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
