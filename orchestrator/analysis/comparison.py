@@ -384,8 +384,8 @@ def _pairs(
     """Finds the pairs of trainings with equal configuration and seed in two sweeps. Returns three arrays with one entry
     per pair: its row in A, its row in B, and the number of its configuration."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # Parameters that have the same value in all trainings of A and B are left out, because they cannot tell trainings
-    # apart.
+    # Parameters that have the same value in all trainings of both sweeps, A and B, are left out. They are not needed to
+    # find pairs of trainings with equal configurations.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     in_a, in_b = (
         list(zip(trainings.seed, *(trainings.parameters[name] for name in names), strict=True))

@@ -260,6 +260,7 @@ def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tu
     np.add.at(at_risk, (row_R, np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
     np.add.at(came, (row_R, np.minimum(interval_R, len(last_J))), weight_R * times.came)
     at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
-    # If all trainings at risk reach the goal in an interval, it says nothing about hazard ratios. So it is dropped.
+    # An interval in which all trainings at risk reach the goal says nothing about hazard ratios, so the interval is
+    # dropped.
     told_J = came.sum(axis=0) < at_risk.sum(axis=0)
     return at_risk[:, told_J], came[:, told_J]

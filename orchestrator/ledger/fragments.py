@@ -242,8 +242,8 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
     trainings = BASE_COLUMNS["trainings"]
     for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
         if f"param_{name}" not in trainings.names:
-            # A column has the type of the parameter's first value that is not null. If all values are null, the type is
-            # double.
+            # The column of a parameter gets the type of the parameter's first value that is not null. If all values are
+            # null, it gets the type double.
             kinds = (type(value) for value in values(dimension) if value is not None)
             trainings = trainings.append(pa.field(f"param_{name}", PARAMETER_TYPES[next(kinds, float)]))
     return {**BASE_COLUMNS, "trainings": trainings}

@@ -267,8 +267,8 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
             n_places = len(places)
         place = place * (high - low + 1) + (numbers - low)
         n_places *= high - low + 1
-    # The rows are sorted by one number each, because pyarrow's sort by several keys is several times slower. The stable
-    # sort of NumPy is fast here, because the rows of each pack or fragment are in order already.
+    # The sort keys of each row are combined into one number, because pyarrow's sort by several keys is several times
+    # slower. The stable sort of NumPy is fast here, because the rows of each pack or fragment are in order already.
     return table.take(np.argsort(place, kind="stable"))
 
 

@@ -188,7 +188,7 @@ def set_damage_aside(place: Place) -> dict[str, str]:
     # The check is repeated after each removal: if a damaged merged fragment is gone, the fragments that it had replaced
     # are valid again, and they may be damaged too.
     while suspects := examine(place).damaged:
-        # Only damage that is found in two reads counts, because a store or a network may once return a wrong answer.
+        # Only damage that is found a second time counts, because a store or a network may once return a wrong answer.
         for name, fault in examine(place).damaged.items():
             if name in suspects:
                 set_aside(place, name)

@@ -110,8 +110,9 @@ def _database() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
-    # DuckDB would draw its progress bar on stdout, between the results, so the progress bar is disabled here; cursors
-    # cannot disable it. In Jupyter without ipywidgets, DuckDB has no progress bar and refuses the setting.
+    # DuckDB would draw its progress bar on stdout, between the results of queries. The bar is disabled here, for the
+    # whole database, because cursors cannot disable it. In Jupyter without ipywidgets, DuckDB has no progress bar and
+    # refuses this setting.
     if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")

@@ -242,8 +242,8 @@ def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterato
     seen = None
     while not ended.is_set():
         before, pause = time.monotonic(), _LOOK_SECONDS
-        # The state is read here, before the caller reads the ledger. If a commit comes in between, the next round
-        # reports it as a change.
+        # The state of the sweeps is read here, before the caller reads their ledgers. So if rows are committed between
+        # these two reads, the next round reports the commit as a change.
         states = [_state(SweepDirectory.open(name)) for name in directories]
         if states != seen:
             seen = states

@@ -154,7 +154,8 @@ class StudyLog(BaseJournalBackend):
         self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
-        # Entries are stored as strings, which the garbage collector does not scan.
+        # Unsaved entries are stored as strings and not as dictionaries, because the garbage collector scans
+        # dictionaries but no strings.
         self._unsaved: list[str] = []
         self._has_failed = False
 
@@ -294,8 +295,8 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        # The file is opened without a buffer. With one, a write that failed would be repeated when the file is closed,
-        # although the disk may already have a part of it.
+        # The file is opened without a buffer. If a write failed, a buffer would repeat it when the file is closed,
+        # although a part of the text may already be on the disk.
         with self._writing(), locked(self._path), refuse_link(self._path).open("ab+", buffering=0) as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()

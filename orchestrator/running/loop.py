@@ -196,8 +196,7 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # The rows of the trainings that have ended are valid, so they are committed before the error is raised
-            # again.
+            # The trainings that have ended have valid rows. These rows are committed before the error is raised again.
             self._commit_ended()
             raise
         finally:

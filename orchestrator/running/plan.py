@@ -126,8 +126,8 @@ class PackSizer:
         # trainings.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
-        # Memory depends on a pack's width, which is its size rounded up to a power of two. A width that fitted into
-        # memory before fits again.
+        # The memory of a pack depends on its width (its number of trainings, rounded up to a power of two). A width
+        # that fitted into memory before will fit again.
         self._fitting = max(1 << (most.bit_length() - 1), wide)
 
     @property

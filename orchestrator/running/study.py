@@ -307,8 +307,8 @@ def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[F
 
     `study.ask` would also look through all trials for one that somebody has enqueued, which never happens in a sweep.
     """
-    # Each trial gets a new study object, because a study object caches all trials as they were when the last trial was
-    # drawn.
+    # A study object keeps all trials in memory as they were when the last trial was drawn. So each new trial gets a new
+    # study object.
     fresh = InformedStudy(study.study_name, storage, study.sampler, told_before)
     return optuna.Trial(fresh, storage.create_new_trial(storage.get_study_id_from_name(study.study_name)))
 

@@ -147,7 +147,7 @@ def check_claim(claim: Claim) -> None:
     metrics = sorted({each.name for each in quantities(claim) if each.what == "value"})
     if not metrics:
         return
-    # The start of one training is computed, to learn which metrics the workload measures.
+    # One training is made and takes its first step, because only its measurements tell which metrics the workload has.
     ((training, *_), *_) = Sample.of(claim.sweep(), workload).shapes
     pack = Pack(workload, [training])
     with training_settings(), users_code(f"{claim.workload}: measure", "metrics by name", "correct it"):

@@ -68,8 +68,8 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
                 requests.put(message)
         status = 0
     finally:
-        # The process exits at once. A normal exit would wait until the whole sweep is logged. If a trial is only partly
-        # logged then, the next run or `attnsweep mlflow-sync` completes it.
+        # The process exits at once, because a normal exit would wait until the whole sweep is logged. If this leaves a
+        # trial partly logged, the next run or `attnsweep mlflow-sync` completes it.
         os._exit(status)
 
 

@@ -227,11 +227,11 @@ def _make_database(database: Path) -> None:
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
         draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
         is_kept = kept is not None and _copied_whole(kept, draft)
-        # This first request makes MLflow create the tables of the database, and the default experiment with a folder in
-        # the current directory.
+        # With this first request, MLflow creates the tables of the database. It also creates the default experiment,
+        # whose folder is in the current directory.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # The draft is copied, because MLflow keeps it open: a process that closes a file loses all its locks on that
-        # file.
+        # MLflow keeps the draft of the database open. A process that closes a file loses all its locks on that file, so
+        # the draft is copied and stays open.
         shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)

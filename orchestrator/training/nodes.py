@@ -159,8 +159,8 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
     surplus = sum(counts.values()) - n_wanted
     step = -1 if surplus > 0 else 1
-    # If trainers are missing, each new one goes to the node with the most free places. If there are too many trainers,
-    # those on the nodes with the fewest free places end first.
+    # If trainers are missing, each new one goes to the node with the most free places (resources for one trainer). If
+    # there are too many trainers, those on the nodes with the fewest free places end first.
     queue = [(step * (counts[node_id] - places[node_id]), node_id) for node_id in places if step > 0 or counts[node_id]]
     heapq.heapify(queue)
     for _ in range(abs(surplus)):

@@ -115,7 +115,8 @@ class TrainerActor(Trainer):
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # A trainer that has nothing to train calls the signal handler that Ray has set, which ends the process.
+            # If the trainer has nothing to train, the signal handler that Ray had set before is called, and ends the
+            # process.
             if not self.has_pack and callable(before):
                 before(number, frame)
 

@@ -91,8 +91,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     places, cell = np.unique(np.column_stack([first, second]), axis=0, return_inverse=True)
     if (n_cells := len(places)) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
         return InteractionTest(0.0, 0, None, f"too few trials, or too many cells ({n_cells})")
-    # The model is fitted to cells and not to rows of trainings, because all rows of a cell have the same values of the
-    # model's terms.
+    # All trainings of a cell (one bin of each of the two parameters) have the same values of the model's terms. So the
+    # model is fitted to the counts of the cells and not to single trainings.
     single = np.column_stack([np.eye(int(bins.max()) + 1)[bins] for bins in places.T])
     main, extra = linalg.orth(single, _NEGLIGIBLE), linalg.null_space(single.T, _NEGLIGIBLE)
     if extra.shape[1] == 0:

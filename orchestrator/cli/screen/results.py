@@ -92,7 +92,8 @@ def print_page(page: "WhyPage", console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     for note in page.notes:
-        # Notes are wrapped between words, because the definitions of a deep model fill many lines.
+        # Notes are printed without `soft_wrap`, so that Rich breaks their lines between words. The notes on a deep
+        # model contain definitions that fill many lines.
         console.print(note, markup=False, highlight=False)
     say("")
     for shown_map in page.maps:

@@ -128,8 +128,8 @@ def nodes_of_cluster() -> list[Node]:
     import ray.cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # The function itself is pickled, not a reference to it. A node without attnsweep could not load a reference, and so
-    # could not report that attnsweep is missing.
+    # The function is pickled by value, with its code, and not as a reference to this module. A node without attnsweep
+    # could not load the reference, and so could not report that attnsweep is missing.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     alive = [node for node in ray.nodes() if node["Alive"]]
     alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerHostname"]))

@@ -99,7 +99,7 @@ def _trained(
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.NFC()])
     is_words = unit == "words"
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace() if is_words else pre_tokenizers.Split(Regex("."), "isolated")
-    # `vocab_size` is set because the trainer's default limit is 30,000 words.
+    # Without `vocab_size`, the trainer would keep only the 30,000 most frequent words.
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 - 1, min_frequency=min_frequency, show_progress=False, special_tokens=list(specials)
     )
