@@ -90,8 +90,8 @@ class Sweep(SpecModel):
     constraints: Annotated[
         tuple[str, ...], Strict(False), BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
     ] = Field(default=(), exclude_if=lambda texts: not texts)
-    # A field with `exclude_if` is left out of the JSON while it has its default. So specs of earlier versions, which
-    # lack the field, keep their sha256.
+    # A field with `exclude_if` is left out of the JSON if it has its default. So a spec that was written before the
+    # field existed keeps its sha256.
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
     )

@@ -126,8 +126,8 @@ def head_maps(
         UserError: If the model has no attention heads, or there is no such sentence.
     """
     if training.parameters.dtype == "bfloat16":
-        # Attention is computed in float32 even for a bfloat16 training, as in probes, because weights that are rounded
-        # to 8 bits would not sum to 1.
+        # Attention is computed in float32 even for a bfloat16 training, as in probes, because weights rounded to
+        # bfloat16 (8 significant bits) would not sum to 1.
         training = replace(training, parameters=replace(training.parameters, dtype="float32"))
     lanes, lenses = Lanes([training], torch.device("cpu")), lenses_of(workload)
     module = workload.build(training.parameters).to(lanes.dtype)

@@ -152,8 +152,8 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks that if one training's loss and gradients turn NaN half-way, no bit of any other training changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The longest training gets NaN after half as many evaluations of the loss as it has steps. A step takes at least
-    # one evaluation, so it is still running then.
+    # The loss of the longest training becomes NaN after half as many evaluations as this training has steps. A step
+    # takes at least one evaluation, so the training is still running then.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)
@@ -179,7 +179,7 @@ def check_resumed_equals_undisturbed(
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
     # The pack trains to its end before the checkpoint is loaded. If the workload keeps any state outside the
-    # checkpoint, this state has changed by then, and the comparison below fails.
+    # checkpoint, this state has changed by then, and the comparison with the resumed pack below fails.
     went_on = _ends(pack, workload, trainings)
     difference = _difference(undisturbed, went_on)
     assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"

@@ -142,8 +142,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    # `effective_order` prevents a warning of sacrebleu about each sentence. It does not change the counts of n-grams,
-    # which are all that is used.
+    # `effective_order` prevents a warning of sacrebleu about each sentence. Only the counts of n-grams are used, and
+    # `effective_order` does not change these.
     metric = BLEU(tokenize="none", force=True, effective_order=True)
     counts = [_counts(metric, written) for written in (baseline, scaled)]
     n = len(baseline.references)

@@ -77,8 +77,8 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
     h_NN = 1 - torch.eye(N).to(target_NN)
     g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
     alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
-    # The matrix alpha I + beta h h^t, where h is a row of h_NN and so |h|^2 = N - 1, is inverted by the
-    # Sherman-Morrison formula.
+    # Each matrix to invert is alpha I + beta h h^t, where h is a row of h_NN, so that |h|^2 = N - 1. The
+    # Sherman-Morrison formula gives the inverse.
     correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
     return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
 
@@ -296,8 +296,8 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & points.converged.numpy())
-    # If the search finds no point of the family, the errors are set to NaN. So the claim counts as refuted, and does
-    # not pass unverified.
+    # If the search finds no point of the family, the errors are NaN, so that the claim counts as refuted. Without
+    # errors it would pass unverified.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = points.parameters["v_KM"].shape[1:]

@@ -128,7 +128,7 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
         TypeError: If a value is not one real number per training.
     """
     numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
-    # All values are copied in one operation, because the host waits for the device at every copy.
+    # The host waits for the device at every copy, so all values are copied in one operation.
     copies = torch.cat(numbers).cpu().split([value.shape[0] for value in numbers])
     return {name: copy.numpy() for name, copy in zip(values, copies, strict=True)}
 

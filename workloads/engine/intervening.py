@@ -182,8 +182,8 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
         for name, value in state.parameters.items()
     }
-    # Norms are computed row by row, because a sum over a batch may add numbers in another order, and so differ in the
-    # last bits.
+    # The norm of each training's row is computed on its own, because a sum over several rows may add numbers in another
+    # order and so differ in the last bits.
     noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants

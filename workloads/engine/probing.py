@@ -85,8 +85,8 @@ class ConservedQuantities:
         by name the values at the start, one row per training."""
         if lanes.shared.record_charges:
             declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-            # The families that trainings declare are compared pairwise, because a `Conserved` may contain slices, which
-            # cannot be hashed.
+            # Families of conserved quantities are compared pairwise and not by hash, because a `Conserved` may contain
+            # slices, which cannot be hashed.
             for family in (family for lane, family in enumerate(declared) if family and family not in declared[:lane]):
                 members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
                 self._families.append((members, family, _quantities(family, parameters, members)))

@@ -54,8 +54,8 @@ class Start:
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
         self.weights, drawn, template = starting_state(workload, lanes)
-        # `buffers` may be the final state of a training, which also contains weights. These are ignored, because here
-        # only the weights at the start matter.
+        # `buffers` may be the final state of a training, which also contains its final weights. These weights are
+        # ignored, because only the weights at the start matter here.
         self._buffers = drawn | {
             name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
         }

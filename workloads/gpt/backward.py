@@ -139,8 +139,8 @@ def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> t
     if layer.key is None:
         return gradients, below_BTD + D_key_BHTC.sum(1)
     key, key_below_BTD = linear(layer.key, x_BTD, side_by_side(D_key_BHTC))
-    # Equation 32b: the key's bias adds the same number to all logits of a query. A softmax does not notice this, so the
-    # gradient of the key's bias is 0.
+    # Equation 32b: the key's bias adds the same number to all logits of a query, which does not change their softmax.
+    # So the gradient of the key's bias is 0.
     key["bias"] = torch.zeros_like(key["bias"])
     return gradients | _under("key", key), below_BTD + key_below_BTD
 

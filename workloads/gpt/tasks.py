@@ -158,7 +158,7 @@ class BigramTable(Task):
         token_LBT = streams.integers(name, shape, n_words, step)
         pair_LN = (token_LBT.roll(1, -1) * n_words + token_LBT).flatten(1)
         target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
-        # The first token of a sequence does not count in the loss, because no token precedes it.
+        # The prediction at the first token of a sequence does not count in the loss, because no token precedes it.
         return Sequences(token_LBT, target_LBT, _is_after_first(token_LBT))
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
@@ -296,8 +296,8 @@ class Induction(Task):
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
         del laws
-        # Predictions count in the loss from the end of the first segment on. So the number of tokens that do not count
-        # is the length of the segment.
+        # Predictions count in the loss only from the end of the first segment on. So the number of predictions that do
+        # not count is the length of a segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {
