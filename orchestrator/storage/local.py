@@ -205,8 +205,8 @@ class LocalFolder:
         except OSError as error:
             if error.errno is not None:
                 raise
-            # An OSError of Arrow without an error number would otherwise mean a damaged file. But opening a file does
-            # not parse it, so here the error comes from the system call fstat.
+            # Opening a file does not parse it. So an OSError of Arrow without an error number comes from the system
+            # call fstat, and does not mean that the file is damaged.
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
