@@ -336,8 +336,8 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of the fragments (the files of one commit each) whose rows are valid: those that were not
-    merged into another one. `trainings` has all files of that table."""
+    """Returns the names of the fragments (the files of one commit each) whose rows count, because no other fragment
+    holds them too after a merge. `trainings` has all files of the table `trainings`, by name."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 

@@ -78,8 +78,8 @@ class JournalPieces:
     def load(self) -> list[str]:
         """Adds an object ("piece") with a first line of this writer to the journal, and returns all lines. From then on
         an earlier writer cannot add anything."""
-        # The entry only identifies this writer. It sets an attribute of a study that does not exist, so Optuna ignores
-        # it.
+        # This first line of the journal only identifies the writer. Optuna ignores the line, because the line sets an
+        # attribute of a study that does not exist.
         entry = {
             "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
             "worker_id": "attnsweep",

@@ -146,7 +146,7 @@ class WarmStart(Record):
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of all earlier sweeps, in the order in which the sampler got them."""
+        """The trials of earlier sweeps from which the sampler learned before its first draw, in order."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property

@@ -199,8 +199,8 @@ def half_by_values(task: Task) -> Tensor:
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """Returns half of the gradient of system C's loss with respect to the attention logits, (n_categories,
-    n_categories), by formula.
+    """Computes by formula the gradient of the loss with respect to the attention logits, divided by 2, for the model
+    whose attention looks at categories alone: (n_categories, n_categories).
 
     In the letters of docs/theory.md, system C: dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum
     e_i(t)(sg_i pi_r + d_i [r=t])

@@ -176,7 +176,8 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
             for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        return None  # Without LayerNorm, the parameters refuse any other epsilon, and there is no threshold.
+        # A model without LayerNorm refuses the second value of `layer_norm_eps`, and has no such threshold.
+        return None
     gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
     return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None
 
