@@ -28,7 +28,7 @@ from attnsweep.reproduction.studies import (
     fork_decided,
     gpt,
     metric,
-    mission_pairs,
+    mission_promoted,
     positions,
     precision,
     translators,
@@ -126,7 +126,7 @@ def _compared(function: str) -> Callable[[SweepDirectory, Path], Numbers]:
 
 
 def _promoted(sweep: SweepDirectory, directory: Path) -> Numbers:
-    return numbers_of(mission_pairs.compare_promoted(sweep, directory, Console(stderr=True)))
+    return numbers_of(mission_promoted.compare_promoted(sweep, directory, Console(stderr=True)))
 
 
 _REPRODUCED = {item.name: (item.sweep, _compared(item.function)) for item in REPRODUCTIONS if item.sweep}

@@ -18,7 +18,7 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import (
     full_models,
     gpt,
-    mission_pairs,
+    mission_promoted,
     needs,
     positions,
     translators,
@@ -137,8 +137,8 @@ def test_every_stuck_training_of_float32_is_promoted(tmp_path: Path) -> None:
     sweep = trained_sweep(tmp_path / "mission_pairs", spec.but(trials=24, replicates=2), pack_size=48)
     trainings = Ledger(sweep.place).trainings().to_pylist()
     stuck = [row for row in trainings if row["param_dtype"] == "float32" and row["stuck"]]
-    found = mission_pairs.compare_promoted(sweep, tmp_path, Console(quiet=True))
-    freed = ~mission_pairs.promoted(sweep, stuck)
+    found = mission_promoted.compare_promoted(sweep, tmp_path, Console(quiet=True))
+    freed = ~mission_promoted.promoted(sweep, stuck)
     assert len(stuck) > freed.sum() > 0
     assert found.rows[0].ours == freed.mean()
     [(_, (header, *lines))] = found.tables
