@@ -33,6 +33,7 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.gpt import GPTParameters
 from attnsweep.workloads.translation import Translation, TranslationParameters
+from attnsweep.workloads.vocabulary import ROLES
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, trial_rows
 from tests.orchestrator.trained_sweep import trained_sweep
@@ -180,6 +181,7 @@ def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     ]
     found = translators.compare_heads(sweep_with_heads(tmp_path / "s", spec, trainings, heads), tmp_path)
     assert _names(found) == ["head_roles.png", "head_roles.svg"]
+    assert ROLES["syntactic"].colour.lower() in found.figures[1].read_text()
     row = _rows(found)["trainings with a syntactic head, decoder_self"]
     assert row.ours == 0.75
     assert row.low is not None

@@ -3,14 +3,16 @@
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
 from attnsweep import Categorical, Ledger, Sweep, role_rates
-from attnsweep.orchestrator.inspection.heads import heads_of
+from attnsweep.orchestrator.cli.screen import results
+from attnsweep.orchestrator.inspection.heads import Heads, heads_of
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
 from attnsweep.orchestrator.inspection.shown_heads import maps_of
 from attnsweep.orchestrator.inspection.why import why
@@ -24,6 +26,7 @@ from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.lenses import lenses_of
 from attnsweep.workloads.registry import load_workload, registered_names
+from attnsweep.workloads.vocabulary import ROLES
 from tests.across.documents import DOCUMENTS, blocks
 from tests.orchestrator.commands import command
 from tests.orchestrator.trained_sweep import records, trained_sweep
@@ -234,3 +237,9 @@ def test_lenses_of_another_kind_are_refused() -> None:
 
     with pytest.raises(SpecError, match=r"category_pairs\.lenses: got .*, expected attnsweep\.Lenses"):
         lenses_of(Wrong())
+
+
+def test_of_many_scores_the_table_shows_those_that_decide_roles() -> None:
+    decide = [role.score for role in ROLES.values() if role.score]
+    head = SimpleNamespace(scores=dict.fromkeys(["offset", "relation", *reversed(decide), "first_attention"], 0.5))
+    assert results._shown(cast(Heads, SimpleNamespace(heads=[head]))) == [*decide, "first_attention"]
