@@ -95,7 +95,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the stuck rates, or those of one outcome, of two sweeps."""
+    """Compare how often trainings get stuck, or end with one outcome, in two sweeps."""
     from attnsweep.orchestrator.analysis.comparison import compare as compare_sweeps
     from attnsweep.orchestrator.cli.screen.results import print_comparison
 

@@ -215,8 +215,8 @@ def forecast(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast a sweep: when trainings leave the initial plateau, what share does so in time, and the price of the
-    sweep."""
+    """Forecast a sweep: when trainings leave the initial plateau, how many leave it before they end, and the sweep's
+    price."""
     from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
 
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)

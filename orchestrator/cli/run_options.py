@@ -176,8 +176,8 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """Parses the value of `--shard`, which says what share of the trials to run. For `auto`, the environment variables
-    of the cluster's scheduler give the numbers.
+    """Parses the value of `--shard`: the number of this shard of the sweep and the number of all shards. With `auto`,
+    they are read from environment variables of the cluster's scheduler.
 
     Raises:
         UserError: If the text is not a shard, or the environment variables that `auto` needs are missing.

@@ -100,7 +100,7 @@ def heads(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw what each attention head of a training attends to at its end, with its role and nearest structure."""
+    """Draw what each attention head of a training attends to at its end, and print each head's role and scores."""
     from attnsweep.orchestrator.cli.screen.results import print_heads
     from attnsweep.orchestrator.inspection.heads import heads_of
     from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure

@@ -187,7 +187,8 @@ class Source:
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """A context for training a recorded training again. Errors that it raises get a message of one sentence.
+        """A context for training a recorded training again. If the training raises an error, the user sees only the
+        last line of its traceback.
 
         Raises:
             PoolError: If this machine cannot compile the program that trained the row.
@@ -287,10 +288,10 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Adds noise (the kick) to the weights of all continuations except number 0. Returns the predicted steps at
-        which they leave the initial plateau.
+        """Adds noise to the weights of all continuations except number 0, and predicts at which step each continuation
+        leaves the initial plateau.
 
-        The step is NaN where `predicted_escapes` has no formula for it.
+        The prediction is NaN where `predicted_escapes` has no formula.
         """
         seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
         is_kicked = np.flatnonzero(np.array(numbers))

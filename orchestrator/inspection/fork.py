@@ -224,8 +224,8 @@ class Committor(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Committors(Answer, Record):
-    """For each training of one trial and each of some steps, the chance of an outcome given the training's state there
-    (committor), and which share of the outcome is decided by then.
+    """How far the outcome of one trial's trainings is decided at some steps, estimated by continuing each training many
+    times from each of these steps.
 
     Attributes:
         sweep, trial: The sweep's name, and the trial.
@@ -277,8 +277,8 @@ def committors(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Committors:
-    """Continues all trainings of one trial many times from some steps, to estimate the chance of an outcome from each.
-    See `OpenedSweep.committors`.
+    """Continues all trainings of one trial many times from each of some steps, to estimate the chance of an outcome
+    from there.
 
     Args:
         trial, outcome, redraw, n, size: As in `OpenedSweep.committors`.

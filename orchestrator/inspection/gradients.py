@@ -165,7 +165,8 @@ def _checked(subjects: Sequence[Subject], seconds: dict[str, float], say: Say, *
 
 
 def _one_of_each_outcome(ledger: Ledger) -> pa.Table:
-    """Returns one training's row of the table `trainings` for each outcome, always the same one."""
+    """Chooses one training for each outcome and returns their rows of the table `trainings`. The choice is
+    pseudo-random, but the same each time."""
     rows = [row for row in ledger.trainings(columns=_COLUMNS).to_pylist() if row["outcome"] not in _WITHOUT_END]
     rows.sort(key=lambda row: (row["outcome"], hashlib.blake2b(row["training_id"].encode()).digest()))
     chosen = [next(group)["training_id"] for _, group in groupby(rows, key=lambda row: row["outcome"])]

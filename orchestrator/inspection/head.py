@@ -41,7 +41,7 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The name of the nearest family of matrices with its arguments, such as `S3(4, 1)`."""
+        """The name of the kind of matrix that the attention map resembles most, with its sizes, such as `S3(4, 1)`."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

@@ -128,8 +128,8 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains recorded trainings with equal static parameters again. Returns them as one batch, and their final
-    parameters and buffers, stacked with the trainings as first axis.
+    """Trains recorded trainings with equal static parameters again. Returns them as one batch, with their final
+    parameters and buffers, whose first axis is the training.
 
     A warning is logged for each training that ends otherwise than recorded.
 
@@ -151,8 +151,8 @@ def stacked(states: Sequence[State]) -> State:
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Groups trainings that can share one batched program. Yields each group as a list with a pair for each training:
-    its row of the table `trainings`, and its parameters and seed."""
+    """Yields groups of trainings that can share one batched program. Each training is given as its row of the table
+    `trainings`, with its parameters and seed."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
@@ -164,7 +164,8 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
 
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
-    """Returns for each training whose weights are stored the place and the name of the file."""
+    """Returns for each training whose weights are stored the folder or object store that holds them, and the file's
+    name."""
     homes = [place for place in directory.homes if place.has_folder(FOLDER)]
     return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
 
@@ -196,8 +197,10 @@ def _table(state: State) -> pa.Table:
 def find_base(
     workload: Workload[Any], values: Mapping[str, Value], known: Mapping[str, str] = MappingProxyType({})
 ) -> NamedBase | None:
-    """Finds the trained weights that a workload's trainings are to start from (the base), and makes them known in this
-    process; returns `None` if the parameters name none.
+    """Finds the trained weights (the base) from which a workload's trainings are to start. Returns `None` if no
+    parameter asks for a base.
+
+    The workload can read the base that was found, because it is made known in this process.
 
     Args:
         workload: The workload that starts from the base.

@@ -104,8 +104,8 @@ class OpenedSweep(SweepData):
         redraw: Literal["data", "noise", "kick"] = "data",
         size: float = 0.01,
     ) -> "Committors":
-        """Continues all trainings of a trial many times from some steps, to estimate which share of their outcome is
-        decided by then.
+        """Continues all trainings of a trial many times from some steps, to estimate how far their outcome is already
+        decided at each step.
 
         Args:
             trial: The trial: trainings of one configuration with different seeds.

@@ -70,9 +70,8 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """Returns the tasks that train recorded trainings again, given their rows of the table `trainings`; in the same
-    order.
-    """
+    """Makes the tasks for training recorded trainings again, from their rows of the table `trainings` and in the same
+    order."""
     return [
         Task(
             row["trial"],

@@ -64,7 +64,7 @@ class Retrained:
 
     @property
     def difference(self) -> str:
-        """How the repeated training ended instead of as recorded, in words; empty if it ended as recorded."""
+        """Describes in words how the repeated training ended otherwise than recorded; empty if it ended as recorded."""
         if self.deviation.agrees:
             return ""
         if self.state is None:

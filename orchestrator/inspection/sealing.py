@@ -193,8 +193,10 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Trains continuations from a step until it is clear whether over 90% of them end like the training, or until
-    `most` are trained. An anytime-valid interval decides.
+    """Trains continuations from a step until it is clear whether over 90% of them end like the training, or until their
+    greatest number `most` is reached.
+
+    An anytime-valid interval for this share decides when it is clear.
 
     Args:
         count: Trains the continuations with these numbers, from 1, and returns how many share the training's fate.

@@ -84,9 +84,8 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Loads parameters and buffers (tensors by name) into a module, which takes over their dtypes. Tied parameters stay
-    tied.
-    """
+    """Loads parameters and buffers (tensors by name) into a module. The module's tensors get the dtypes of the loaded
+    ones, and tied parameters stay tied."""
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():

@@ -135,8 +135,8 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """Computes the terms of which the training's gradients are sums ("words"), and the direction in which the loss
-    curves down most. In float64, whatever the training's dtype."""
+    """Computes in float64 the terms ("words") that add up to the training's gradients, and the direction in which the
+    loss has the most negative curvature."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)

@@ -97,8 +97,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes how the training could learn each part of the target whose gradient terms are all small: by which
-    weight, and how fast."""
+    """Describes how the training could still learn each part of the target that it hardly learns: through which weight,
+    and how fast."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -140,8 +140,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns after how many steps of plain gradient descent one weight has changed by its own norm, if only the
-    gradient terms of one part of the target act."""
+    """Returns how many steps of plain gradient descent one weight needs to change by its own norm, if only the gradient
+    terms of one part of the target are counted."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -204,8 +204,7 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Returns the table of the sizes of the gradient terms ("words"), with a row for each weight and each form of term
-    in its gradient.
+    """Tabulates the sizes of the gradient terms ("words"), with a row for each weight and kind of term.
 
     For each part of the target a row shows the pull (terms with the target), the brake (terms with the prediction), and
     the share that is left when the two are added, because they partly cancel.
@@ -227,8 +226,11 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns the sizes of one kind of gradient term for one part of the target: those with the target (pull) and those
-    with the prediction (brake), and the share that is left when the two are added."""
+    """Measures how far gradient terms that contain the target (pull) and terms that contain the prediction (brake)
+    cancel.
+
+    Returns the sizes of both for one weight and part of the target, and the size of what is left, as a share of both.
+    """
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)

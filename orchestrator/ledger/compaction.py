@@ -76,16 +76,15 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges all fragments (the files of one commit each) whose curves keep the same measured points (every one, every
-    second, ...) into one."""
+    """Merges fragments (the files of one commit each) of a ledger. Fragments are merged only with those whose curves
+    keep equally many of the measured points."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes the ledger's files that hold no valid rows: those of interrupted commits, and those whose rows were
-    merged into other files.
+    """Removes files of interrupted commits from a ledger, and files whose rows have been merged into other files.
 
     Only the holder of the sweep's lock may call this function.
 

@@ -52,7 +52,8 @@ class DamagedFileError(UserError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """The metadata that every file of the ledger carries: its sweep, the files that it replaces, and digests.
+    """The metadata in each file of the ledger, such as the hash of the sweep's spec and the files that this one
+    replaces.
 
     Attributes:
         spec_sha256: Hash of the sweep's spec.
@@ -336,8 +337,10 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of the fragments (the files of one commit each) whose rows count, because no other fragment
-    holds them too after a merge. `trainings` has all files of the table `trainings`, by name."""
+    """Returns the names of those fragments (the files of one commit each) that were not merged into others.
+
+    `trainings` holds all files of the table `trainings`, by name.
+    """
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 

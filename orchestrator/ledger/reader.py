@@ -121,8 +121,10 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """Calls the function `question` with a DuckDB connection to the united rows of several sweeps, and returns its
-    result. Otherwise like `Ledger.ask`.
+    """Calls the function `question` with a DuckDB connection to the rows of several sweeps together, and returns its
+    result.
+
+    Everything else is as in `Ledger.ask`.
     """
 
     def answer(snapshots: list[Snapshot]) -> T:

@@ -193,8 +193,8 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Converts a table to the columns that the ledger requires: orders and encodes its columns, and puts null for every
-    double that is not finite.
+    """Converts a table to the columns that the ledger requires: puts them in order, and replaces doubles that are not
+    finite by null.
 
     Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
 

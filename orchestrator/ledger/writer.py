@@ -169,8 +169,8 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns how many rows each fragment (the files of one commit) has that may be merged, grouped by how much the
-    fragments' curves are thinned."""
+    """Counts the rows of each fragment (the files of one commit) that is not in `without`. Fragments are grouped by how
+    much their curves are thinned, because only those of one group are merged."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

@@ -41,8 +41,8 @@ order by trial, replicate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """A quantity that an axis of the section *Explore* can show, with one value for each trial: a swept parameter or
-    the median loss.
+    """A quantity for the axes of the plots in the section *Explore*: a swept parameter or the median loss, with one
+    value for each trial.
 
     Attributes:
         name: The parameter's name, or `loss_median`.

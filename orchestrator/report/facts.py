@@ -77,8 +77,8 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """The range of one reference level over the `n` trainings that have it. A reference level is a loss known in
-    advance, such as that of a simple predictor, against which outcomes are judged."""
+    """A loss known in advance, such as that of a simple predictor, against which outcomes are judged. It is given as
+    its lowest, median and highest value over the `n` trainings that have it."""
 
     name: str
     n: int
@@ -107,8 +107,8 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes what share of the things counted (such as trainings) has each label (such as an outcome). Intervals
-    allow for dependence within a trial.
+    """Computes how often each label, such as an outcome, occurs among trainings or other things that are counted.
+    Intervals allow for dependence within a trial.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
@@ -146,10 +146,10 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes quantiles over the trainings with each outcome: of the onset step, and of the workload's own metrics
-    (the first 20 by name).
+    """Computes quantiles of what was measured in the trainings with each outcome: of the step from which the outcome
+    held, and of the workload's own metrics.
 
-    `onset_step` is the step from which the outcome held. The values of metrics are those of the last probe.
+    The metrics are the first 20 by name, with their values at the last probe.
     """
     rows = _rows(connection, _MEASURES)
     shown = ["onset_step", *sorted({row["name"] for row in rows} - {"onset_step"})[:_MOST_METRICS]]
@@ -160,8 +160,6 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
     """Computes what share of the trainings with a stuck outcome each certificate confirms. A certificate is a test of
     second derivatives that confirms or contradicts the outcome.
-
-    Intervals allow for dependence between trainings of one trial.
 
     Intervals allow for dependence between trainings of one trial.
     """
@@ -176,8 +174,8 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """Lists the reference levels (losses known in advance) that trainings have: the solved level first, then the
-    others from the highest down."""
+    """Lists the reference levels (losses known in advance) that trainings have. The level named `solved` comes first,
+    then the others from the highest down."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     levels = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):

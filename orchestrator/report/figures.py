@@ -61,8 +61,8 @@ _MANYFOLD = 100.0
 
 @house_style()
 def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, str]]:
-    """Draws the share of trainings with an ending (such as stuck) in each cell of two parameters, with its interval
-    written in.
+    """Draws the share of trainings with an ending, such as stuck, in a grid of two parameters, with one cell for each
+    pair of bins.
 
     Args:
         regions: Regions with two axes.
@@ -95,8 +95,7 @@ def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, st
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """Labels the axis of a `Float` parameter at the edges of its bins. Axes of choices and whole numbers keep the names
-    of their bins."""
+    """Labels the axis of a `Float` parameter at the edges of its bins. On other axes each bin keeps its own label."""
     if isinstance(rates.dimension, Float):
         ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]
@@ -284,8 +283,10 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves labels along an axis, at ascending positions, apart until none overlaps another. If possible, they stay
-    inside the axis."""
+    """Moves labels along an axis apart until none overlaps another, if possible without leaving the axis.
+
+    The positions are in ascending order.
+    """
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)

@@ -60,7 +60,8 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
 def read_events(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...], tuple[HazardRatios, ...]]:
-    """Reads when the events that a workload declares happen in trainings, and how long after the event declared before.
+    """Reads the steps at which the events that a workload declares happen in trainings, and the delay from each event
+    to the next.
 
     Args:
         names: The parameters in whose bins the times are compared, at most two; without any there are no hazard ratios.

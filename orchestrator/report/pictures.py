@@ -83,8 +83,7 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The text of the figure's SVG file. Letters are outlines, and the bytes are the same whenever the figure is
-        rendered."""
+        """The figure as the text of an SVG file, with letters as outlines. Rendering it again gives the same bytes."""
         _lay_out(self.figure)
         sink = io.StringIO()
         with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):

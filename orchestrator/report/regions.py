@@ -31,7 +31,8 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much of the differences between trials in a rate, such as the stuck rate, one parameter explains.
+    """How much one parameter matters: how much of the differences between trials' rates, such as stuck rates, it
+    explains.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.
@@ -85,13 +86,13 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Arranges the cells of two parameters as the rows of a table: from left to right the bins of the first
-        parameter, from top to bottom those of the second, the highest first."""
+        """Arranges the cells of two parameters as the rows of a table, like a plot: the first parameter grows to the
+        right, the second upwards."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """Returns the name of each parameter and the label of the given cell's bin of it."""
+        """Describes a cell: returns each parameter's name with the label of the bin in which the cell lies."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
@@ -103,8 +104,8 @@ class Regions:
 
     @property
     def sought(self) -> Ending:
-        """The ending by which the best cell is chosen: `solved` if the report is about the stuck rate, else the
-        report's own ending."""
+        """The ending by which the best cell is chosen: the one that the report is about or, in a report about the stuck
+        rate, `solved`."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property
@@ -157,7 +158,7 @@ def read_regions(
 
 
 def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """Returns for each trial the index of its bin of the parameter `axis`."""
+    """Returns, for each trial, the index of the bin of one parameter in which it lies."""
     axis_values = values[axis.parameter]
     return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
 
@@ -176,10 +177,10 @@ def _cell(
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    """Computes epsilon squared: how much of the variance of the trials' shares lies between bins, corrected for chance
-    (Kelley 1935).
+    """Computes how much of the variance of trials' rates the bins of a parameter explain: epsilon squared, which is
+    corrected for chance (Kelley 1935).
 
-    `share` has each trial's share, `place` the number of its bin.
+    `share` has each trial's rate, `place` the number of its bin.
     """
     total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
     present, inverse = np.unique(place, return_inverse=True)
@@ -207,8 +208,8 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """The rate of each outcome in the cells of two parameters, and phase diagrams (fitted probabilities of an ending
-    over both).
+    """How often trainings end with each outcome, over two parameters: as observed in cells, and as a fitted smooth
+    probability (phase diagram).
 
     Attributes:
         outcomes: The rate of each outcome in each cell.

@@ -35,8 +35,10 @@ _MOST_LETTERS = 24
 
 @dataclass(frozen=True, slots=True)
 class StuckRow:
-    """A stuck training that the report explains as an example of `n` trainings with the same outcome and detail. Its
-    name is TRIAL/REPLICATE."""
+    """A stuck training that the report explains, as an example of the `n` trainings with the same outcome and detail.
+
+    `name` is TRIAL/REPLICATE.
+    """
 
     name: str
     outcome: str
@@ -114,7 +116,7 @@ class WhyPage:
     replay: str
 
     def heights(self) -> list[float]:
-        """Returns for each probe the height of the loss curve in its drawing, from 0 to 1, on a logarithmic scale."""
+        """Returns how high each point of the loss curve lies in its drawing, from 0 to 1, on a logarithmic axis."""
         logs = [math.log(value) for _, value in self.curve if value > 0]
         low = min(logs, default=0.0)
         span = max(max(logs, default=0.0) - low, _LEAST_SPAN)
@@ -167,8 +169,8 @@ class ShownLayer:
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:
-        """Encodes the attention weights of the layer's heads for the page's script: as 8-bit multiples of a `unit` that
-        all heads share."""
+        """Encodes the attention weights of the layer's heads for the page's script. They are rounded to 8-bit integers,
+        with one scale for all heads."""
         maps = {title: averaged_map(weights_QK) for title, weights_QK in self.heads.items()}
         top = max((float(np.abs(weights).max()) for weights in maps.values()), default=0.0) or 1.0
         is_signed = any(bool((weights < 0).any()) for weights in maps.values())

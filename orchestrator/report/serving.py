@@ -229,8 +229,8 @@ def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Calla
 
 
 def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
-    """Yields each time that a ledger has changed, or that a run has begun or ended, and once at the start. The value
-    says whether a run is in progress.
+    """Yields whether a run is in progress: once at the start, then each time that a ledger has changed or a run has
+    begun or ended.
 
     Looks for changes every two seconds. If the caller takes longer to handle a change, the pause after it is as long as
     the caller took, so that making reports of a large sweep takes at most half of the time.

@@ -109,7 +109,8 @@ class SweepReport:
 
     @property
     def of_many(self) -> str:
-        """Says from how many trainings the quartiles of curves are computed, as a clause; empty if from all."""
+        """A clause that says how many trainings are drawn for the quartiles of curves, if an outcome has too many to
+        use all; else empty."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"

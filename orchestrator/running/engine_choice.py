@@ -118,8 +118,8 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Returns an upper bound on the optimization steps of a sweep's trainings of one shape (equal static parameters),
-    summed over these trainings.
+    """Estimates from above how many optimization steps the sweep's trainings of one shape (equal static parameters)
+    take together.
 
     All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early.
     """
@@ -150,7 +150,8 @@ class Ahead:
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
         """Starts a thread that chooses the engine and then compiles the program of the first trainings.
-        `choice.result()` raises the errors of the thread.
+
+        If the choice raises an error, `choice.result()` raises it.
 
         If the trainer is this process, the thread compiles nothing: PyTorch can trace in only one thread at a time, and
         the trainer compiles its own programs.
@@ -178,8 +179,10 @@ class Ahead:
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why a sweep's steps are not compiled: compiling is impossible, or takes longer than it saves;
-    `None` if compiling pays. Only the sweep's first training is examined."""
+    """Returns why compiling a sweep's steps does not pay or is impossible; `None` if it pays.
+
+    Only the sweep's first training is examined.
+    """
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -207,8 +210,10 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why the steps of a sweep's first training cannot be compiled; `None` if they can be compiled,
-    or if computing a step raises an error."""
+    """Returns why the steps of a sweep's first training cannot be compiled; `None` if they can.
+
+    An error in the step itself is no such reason.
+    """
     try:
         Pack(workload, [_first_training(spec, workload)]).compiled_graph()
     except STOPS:

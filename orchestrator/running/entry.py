@@ -45,8 +45,8 @@ def going_on(
     *,
     accept_drift: bool = False,
 ) -> Entry:
-    """Returns a function for a run that continues a sweep. The function gets the stored record and returns the sweep to
-    train: with the run's environment, and with the trials and replicates (trainings per trial) that the run adds.
+    """Returns a function that prepares a stored sweep to be continued: it adds the run's environment to the sweep, and
+    the trials and replicates (trainings per trial) by which the run extends it.
 
     Args:
         workload: The sweep's workload.
@@ -119,9 +119,8 @@ def resolved(
 
 
 def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:
-    """Raises an error if the sweep in the directory has another spec than the given one, or other user code. Their
-    descriptions may differ.
-    """
+    """Raises an error if the sweep in the directory differs from the given one in its spec or its user code. Only the
+    description may differ."""
     place = directory.place
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
@@ -160,8 +159,8 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses `--retry-failed` if a rule decides how many replicates (trainings) a trial gets, because the rule's
-    earlier decisions have counted the failed trainings."""
+    """Refuses `--retry-failed` for a sweep in which a rule decides how many replicates (trainings) a trial gets,
+    because the rule has already counted the failed trainings."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",

@@ -99,8 +99,8 @@ class Found:
 
 @dataclass
 class _UnderWay:
-    """A pack (trainings in one batched program) that a trainer has: the type of accelerator, and the trainer's last
-    report."""
+    """What is known of a pack (trainings in one batched program) in training: its type of accelerator, and the last
+    report of its trainer."""
 
     accelerator: str
     reached: Progress | Probed | None = None
@@ -161,9 +161,7 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep's directory and record. The record includes all environments (machines and versions) that have
-        trained so far.
-        """
+        """The sweep's directory, with the list of all environments (machines and versions) that have trained so far."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
@@ -246,10 +244,10 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """The number of remaining trainings per trainer: those that are queued or in training, and those of trials that
-        will still be drawn.
+        """How many of the remaining trainings each trainer gets if they are shared equally.
 
-        A trial that will still be drawn counts with the number of trainings that it has at first.
+        Trainings remain if they are queued or in training, or belong to trials that will still be drawn. Such a trial
+        counts with the number of trainings that it has at first.
         """
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
@@ -311,11 +309,11 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Draws trials in advance, until as many trainings wait as are being trained, so that trainers that finish
-        together need not wait. Returns whether it stopped early because the time limit had passed.
+        """Draws trials in advance, so that trainers that finish together find new trainings at once. Returns whether it
+        stopped early because the time limit had passed.
 
-        While trainers start, it draws trials for a first pack. It draws none if trials depend on earlier results, or if
-        the sweep's budget is a time.
+        It draws until as many trainings wait as are being trained. While trainers start, it draws trials for a first
+        pack. It draws none if trials depend on earlier results, or if the sweep's budget is a time.
         """
         if self._study.learns or self._directory.spec.seconds is not None:
             return False

@@ -89,8 +89,8 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the `PackSizes` of a sweep. Starts from sizes that other sweeps found, unless the sweep's sampler
-        learns from results (`learns`)."""
+        """Makes the `PackSizes` of a sweep. It starts from sizes that other sweeps found, unless the sweep has a pruner
+        or a sampler that learns from results (`learns`)."""
         spec = directory.spec
         # If the sampler learns from results, pack sizes (numbers of trainings per batched program) of other sweeps are
         # not used, because draws must not depend on other sweeps. With a pruner they are not used either, because
@@ -113,7 +113,7 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Adds to the number of training steps of this run, summed over trainings."""
+        """Counts the training steps of this run: adds `lane_steps`, a sum over trainings."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
@@ -160,8 +160,8 @@ def _read(place: Place) -> _Sizes:
 
 
 def _without_speeds(kept: _Sizes) -> object:
-    """Returns which pack sizes were measured, and the largest possible sizes, without the speeds, which change with
-    every pack."""
+    """Returns which pack sizes were measured, and the largest possible sizes. Speeds are left out, because they change
+    with every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

@@ -76,8 +76,8 @@ _SHADES = " ░▒▓█"
 
 
 def print_page(page: "WhyPage", console: Console) -> None:
-    """Prints the analysis of a stuck training: facts, the table of the matrix products whose sum is the gradient,
-    notes, attention maps and the loss curve."""
+    """Prints the analysis of a stuck training: facts about it, the terms that add up to its gradients, attention maps
+    and the loss curve."""
 
     def say(*lines: str) -> None:
         for line in lines:
@@ -138,7 +138,8 @@ D/n: the exact distance to it per token."""
 
 
 def print_heads(heads: "Heads", console: Console) -> None:
-    """Prints one row per attention head: its role, the structure of attention that it is nearest to, and its scores."""
+    """Prints one row per attention head: its role, its scores, and the kind of matrix (diagonal, banded or blocks) that
+    its attention map resembles most."""
     if not sys.stdout.isatty():
         # A pipe has no terminal width, so the table may be as wide as needed.
         console.width = 200

@@ -149,8 +149,8 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
 
 
 def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
-    """Yields a line about the first shard (a share of the trials) that has not begun, and one for each unfinished
-    shard."""
+    """Yields one line for the first shard (part of the trials) that has not begun, and one for each shard that has
+    begun but not finished."""
     begun = {part.of_shard.index for part in directory.parts}
     for missing in [index for index in range(directory.shards) if index not in begun][:1]:
         where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
@@ -188,8 +188,7 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
 
 
 def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
-    """Measures the recent speed of a sweep: the trainings between the first and the last commit of rows in a recent
-    period.
+    """Measures the speed of a sweep from the trainings that were committed in a recent period.
 
     Trainings of the first commit are not counted, because they were trained before the period.
     """
