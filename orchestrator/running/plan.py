@@ -39,8 +39,8 @@ _COMMIT_TRAININGS = 2048
 
 
 class PackSizer:
-    """Finds by measurement the pack size (trainings in one batched program) at which trainings of one shape (equal
-    static parameters) run fastest. The size is doubled as long as this raises the training steps per second.
+    """Finds by measurement how many trainings one batched program (a pack) should compute to be fastest. Doubles the
+    number as long as this raises the training steps per second.
 
     On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs
     predicts the largest pack that fits; a size that did not fit is halved.
@@ -95,7 +95,7 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a pack of trainings, if the pack has the size that the search wants to measure now.
+        """Records the speed of a pack of trainings, if its size is the one to be measured next.
 
         Args:
             n_lanes: The pack's number of lanes.
@@ -165,8 +165,7 @@ def is_commit_due(
 
 
 class Backlog:
-    """Trainings that wait for a trainer, grouped by shape (static parameters), because only trainings of equal shape
-    can share a batched program (pack).
+    """Trainings that wait for a trainer, grouped so that those in one group can share a batched program (a pack).
 
     Args:
         keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
@@ -184,14 +183,16 @@ class Backlog:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Returns whether enough trainings of one shape (equal static parameters) wait to fill a pack (one batched
-        program). `fair_share` is the number of trainings left per trainer."""
+        """Returns whether enough trainings that can share one batched program wait to fill a pack.
+
+        `fair_share` is the number of trainings left per trainer.
+        """
         shape = self._fullest
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """Removes and returns the trainings of the next pack (one batched program): the oldest ones of the shape
-        (static parameters) with the most waiting trainings.
+        """Removes and returns the trainings of the next pack: the oldest of the largest group that can share a batched
+        program.
 
         `fair_share` is the number of trainings left per trainer.
         """
@@ -251,8 +252,10 @@ class Forget:
 
 @dataclass(frozen=True)
 class Shrink:
-    """An action for the loop: make later packs of trainings with the same static parameters smaller, because this one
-    ran out of memory."""
+    """An action for the loop: train in smaller packs from now on, because this pack of trainings ran out of memory.
+
+    Only packs with the same static parameters become smaller.
+    """
 
     order: PackOrder
 
@@ -268,8 +271,8 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 
 
 class SweepPlan:
-    """Decides which pack (trainings in one batched program) is trained next, and whether a pack that comes back from a
-    trainer is continued, split, or recorded as failed.
+    """Decides which pack of trainings (one batched program) is trained next. Also decides whether to continue or split
+    a pack that a trainer hands back, or to record it as failed.
 
     Args:
         backlog: The trainings that wait.
@@ -317,8 +320,8 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Returns the number of remaining trainings per trainer: queued, in training, or still to be drawn
-        (`n_to_come`)."""
+        """Returns how many trainings remain per trainer, including those in training and the `n_to_come` that are not
+        drawn yet."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:

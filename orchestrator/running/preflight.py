@@ -91,8 +91,7 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
 
 
 def check_charges(sample: Sample) -> None:
-    """Refuses the parameter `record_charges` (record the conserved quantities of gradient descent) if no sampled
-    training declares such a quantity ("charge"), because nothing would be recorded.
+    """Refuses the parameter `record_charges` if no sampled training has a conserved quantity ("charge") to record.
 
     Raises:
         SpecError: If trainings are to record charges, and none declares any.
@@ -134,8 +133,11 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose trainings cannot share one batched program: their modules differ in more than parameters
-    and buffers, or the loss cannot be batched with `vmap`. Also refuses unknown labels.
+    """Refuses a workload whose trainings cannot share one batched program, or whose labels for trainings are not
+    declared.
+
+    Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
+    be batched with `vmap`.
 
     Looks at a few trainings of each shape (equal static parameters) at a time until the time is up, and at a few in any
     case. Any other error of the workload's code is left to the trainings, whose rows will contain it.
@@ -179,8 +181,10 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Calls a user's functions that label trainings, so that their errors appear before the sweep: on a few untrained
-    trainings, and on losses near those of simple predictors (reference levels)."""
+    """Calls the functions with which a user labels trainings, so that their errors appear before the sweep.
+
+    They label a few trainings at their start, and losses near those of simple predictors (reference levels).
+    """
     pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
@@ -190,8 +194,10 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Checks that two trainings of a user's workload run in one batch as they do alone in plain PyTorch: the first
-    training, and the one that differs from it in most parameters."""
+    """Checks that two trainings of a user's workload run in one batch as they do alone in plain PyTorch.
+
+    These are the first training and the one that differs from it in most parameters.
+    """
     first, *others = trainings
     values = first.parameters.values()
 
@@ -232,8 +238,11 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Returns the predicted step at which each training leaves the initial plateau, for trainings with equal static
-    parameters. If the time runs out, the last trainings have no prediction."""
+    """Returns the predicted step at which each training leaves the initial plateau. Trainings that are not predicted
+    before the time `until` are left out.
+
+    All trainings have equal static parameters.
+    """
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
     # The first prediction takes longer because programs are loaded. So the prediction for one training is timed a
@@ -253,7 +262,7 @@ def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until:
 
 
 def sampler_warning(spec: Sweep) -> str | None:
-    """Returns a warning if the sampler would take the driver over ten minutes to draw all trials of the sweep."""
+    """Returns a warning if the sampler would need over ten minutes to draw all trials of the sweep."""
     seconds = _SAMPLER_SECONDS.get(spec.sampler, 0.0) * spec.trials**2
     if seconds <= _LONG_SECONDS:
         return None

@@ -112,7 +112,7 @@ class ProgressDisplay:
         self._draw_cell(at_once=True)
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Adds the trainings whose results were just written to the ledger to the progress that is shown."""
+        """Updates the displayed progress by the trainings whose results were just written to the ledger."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
             # The results of all trials have been reported to the study, so no further replicates will be needed and the

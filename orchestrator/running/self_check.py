@@ -99,8 +99,8 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first of the waiting packs of trainings that an idle trainer can repeat on the type of machine that
-    trained them before; `None` if there is none."""
+    """Returns the first waiting pack for which a trainer is idle on the type of machine that trained the pack before;
+    `None` if there is none."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
@@ -108,8 +108,8 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Groups the trainings that the self-check repeats into packs (trainings in one batched program), those that take
-    longest first.
+    """Groups the trainings that the self-check repeats into packs (one batched program each). The longest trainings
+    come first.
 
     `tasks` has the trainings by id. A pack is named after its first training. `machine_of` returns the type of machine
     of an environment, by the environment's id.

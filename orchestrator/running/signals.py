@@ -59,7 +59,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopOnSignal:
-    """A context in which a first SIGINT or SIGTERM only sets `requested`. A second signal raises.
+    """A context in which a first SIGINT or SIGTERM only sets `requested`. A second one raises KeyboardInterrupt.
 
     Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
     """
@@ -83,9 +83,8 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds that remain for ending the sweep: of the `STOP_SECONDS` after the first signal, or all of them if
-        no signal has arrived.
-        """
+        """The seconds that remain for ending the sweep: all `STOP_SECONDS` until a first signal arrives, fewer after
+        it."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

@@ -246,8 +246,8 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives for `optuna-dashboard`, and a note that says what the figures of the
-        dashboard measure."""
+        """Stores the names of the objectives for `optuna-dashboard`, and a note on how its figures differ from
+        attnsweep's report."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -272,7 +272,8 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """Draws a trial again from its first parameter on, because each draw depends on the draws before it.
+        """Repeats all draws of a trial that a killed run had only partly drawn, because each draw depends on those
+        before it.
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """

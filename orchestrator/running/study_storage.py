@@ -76,8 +76,11 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Adds an object ("piece") with a first line of this writer to the journal, and returns all lines. From then on
-        an earlier writer cannot add anything."""
+        """Takes over the journal as its only writer, and returns all its lines. From then on an earlier writer cannot
+        add anything.
+
+        For this it adds an object ("piece") whose line identifies the new writer.
+        """
         # This first line of the journal only identifies the writer. Optuna ignores the line, because the line sets an
         # attribute of a study that does not exist.
         entry = {
@@ -157,8 +160,8 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the names of journal pieces (objects of a store) whose lines are not in the journal: processes that had
-    lost the sweep's lock have added them.
+    """Returns the names of objects ("pieces") that processes added to the journal after they had lost the sweep's lock.
+    The lines in them do not count.
 
     A joined piece covers the numbers of these pieces, but lacks their lines.
     """
@@ -288,7 +291,7 @@ def _file_of(storage: str) -> Path | None:
 
 
 def name_of(directory: SweepDirectory) -> str:
-    """Returns how messages name a sweep's study: the journal's file, or `the study` if it is in a database."""
+    """Returns the name of a sweep's study for messages: the journal's file, or `the study` if it is in a database."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 

@@ -77,8 +77,9 @@ class OpenTrials:
         return ended
 
     def ask(self, batch: int) -> None:
-        """Draws one trial from the study, and queues its trainings. The sampler `tpe` draws `batch` consecutive trials
-        from one model.
+        """Draws one trial from the study, and queues its trainings.
+
+        With the sampler `tpe`, `batch` consecutive trials are drawn from one fitted model.
         """
         self._open(_Tally(self._study.ask(batch)))
 
@@ -166,8 +167,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Returns the order for a trainer with the pruner's instructions added: wait at each probe (a step at which
-        trainings are measured), and end trainings of pruned trials at the step that was decided."""
+        """Returns the order to train a pack with the pruner's instructions added: wait at each measurement, and end the
+        trainings of pruned trials."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -175,8 +176,11 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Returns the trainings of a pack that must end at this probe (step of measurement) because their trial is
-        pruned, as positions in the pack."""
+        """Reports the measured values of trials to the pruner. Returns the trainings that must end because their trial
+        is pruned.
+
+        They are given as positions in the pack.
+        """
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)
@@ -192,7 +196,7 @@ class Pruning:
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """Returns the number of training steps by which the speed of a pack is judged. Pruned trainings count with all
+        """Returns the number of training steps in a pack, for computing its speed. Pruned trainings count with all the
         steps that they would have taken."""
         if not self._is_on:
             return trained.lane_steps

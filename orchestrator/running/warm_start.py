@@ -167,8 +167,11 @@ class _MisfitError(Exception):
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the parameter values with which the new sweep would have drawn a trial of an earlier sweep; `row` has the
-    trial's columns. Raises `_MisfitError` if the new sweep could not have drawn it."""
+    """Returns the parameter values with which the new sweep would have drawn a trial of an earlier sweep. Raises
+    `_MisfitError` if it could not have drawn the trial.
+
+    `row` contains the trial's columns.
+    """
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
     # Rows that were written before a parameter was added to attnsweep contain null. This stands for the parameter's

@@ -73,9 +73,7 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """Names the type of machine and the version of PyTorch, on which the last bits of results depend (besides code
-        and engine).
-        """
+        """The type of machine and the version of PyTorch, as text. The last bits of results depend on them."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property

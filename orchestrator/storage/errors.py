@@ -86,8 +86,8 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """A context for opening and reading a file. An OSError that leaves it means that the file is damaged; if the file
-    cannot be read for another reason, a StoreError leaves it.
+    """A context for opening and reading a file. It lets an OSError pass if the file is damaged, and turns any other
+    OSError into a StoreError.
 
     Raises:
         StoreError: If the file cannot be read now.

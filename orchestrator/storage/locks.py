@@ -120,8 +120,8 @@ class LeaseStore(Protocol):
     """Interface for an object store that holds a sweep's lock (a lease that expires). `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Replaces an object's text by compare-and-swap: only if the object still has the version `version`; for
-        `None`, only if there is no object yet. Atomic.
+        """Replaces an object's text if its version is still `version` (atomic compare-and-swap). With `None`, writes
+        only if there is no object yet.
 
         Returns:
             The new version; `None` if nothing was written.
@@ -161,7 +161,7 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Renews the lock unless at least half of its time is left, even if it has expired. Raises LostLeaseError if
+        """Renews the lock if less than half of its time is left, even if it has expired. Raises LostLeaseError if
         another process has taken it."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:

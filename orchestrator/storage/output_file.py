@@ -71,8 +71,8 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def check_output(out: Path) -> None:
-    """Raises UserError if `writing_file` could not write to the path. Called before long work, so that its result is
-    not lost for lack of a file. Writes nothing."""
+    """Raises UserError if `writing_file` could not write to the path. Called before long work, whose result would
+    otherwise be lost. Writes nothing."""
     refuse_special(out)
     if not out.parent.is_dir():
         raise unwritable(out, "--out", f"the folder {out.parent} does not exist")

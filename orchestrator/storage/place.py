@@ -26,7 +26,7 @@ class Lock(Protocol):
     """Interface for the lock that gives one process the right to write to a sweep."""
 
     def confirm(self) -> None:
-        """Raises UserError if another process has taken the lock, which this process believes to hold."""
+        """Raises UserError if another process has meanwhile taken the lock."""
 
     def close(self) -> None:
         """Releases the lock. Idempotent."""
@@ -138,5 +138,5 @@ class Place(Protocol):
         """Moves a Parquet file to the folder `set_aside/<folder>`. Files there are not read any more."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
-        """Takes the sweep's lock or, if a file is named, the lock in that file. If another process holds the lock,
-        raises a UserError that names the process and its command."""
+        """Takes the sweep's lock, or another lock that has its own file. If another process holds it, raises a
+        UserError that names the process and its command."""

@@ -94,7 +94,8 @@ def nearest(place: Place, file: str, otherwise: str) -> str:
 
 
 def as_argument(place: object) -> str:
-    """Returns the place quoted as one argument for a shell. No command takes this argument for an option."""
+    """Returns the place quoted as one argument for a shell. A path that begins with `-` gets the prefix `./`, so that
+    it does not look like an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
@@ -126,7 +127,8 @@ _SESSION = re.compile(r"session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+")
 
 
 def new_directory(name: str, given: str | None = None) -> str:
-    """Returns the directory for a new sweep or reproduction.
+    """Returns the directory for a new sweep or reproduction: the one that the user gave, or a new one named after the
+    time.
 
     Args:
         name: The sweep's name.

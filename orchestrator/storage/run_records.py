@@ -239,7 +239,8 @@ first."""
 
 
 class Replays(Record):
-    """The results of the self-check: how recorded trainings that were trained again ("replays") differ from their rows.
+    """The results of the self-check, which trains some trainings again ("replays") and compares the results with the
+    ledger.
 
     Attributes:
         deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is

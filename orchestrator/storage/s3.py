@@ -72,8 +72,8 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Like `Place.inside`. The two places share their clients, because a new client takes 8 ms and opens its own
-        connections."""
+        """Like `Place.inside`. The result shares this place's S3 clients, because a new client takes 8 ms and opens its
+        own connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
@@ -122,7 +122,7 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Like `LeaseStore.swap_text`.
+        """Replaces an object's text if its ETag is still `version`, as `LeaseStore.swap_text` describes.
 
         If the store's answer is lost, the client repeats the write. The store may refuse the repetition, because the
         first write has changed the version.
@@ -197,8 +197,10 @@ class ObjectPrefix:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """A context for reading an object. Works like `answering`, except that a missing object raises a
-        FileNotFoundError that names it."""
+        """A context for reading an object. If the object does not exist, raises a FileNotFoundError that names it.
+
+        Other errors are handled as in `answering`.
+        """
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -240,8 +242,11 @@ class ObjectPrefix:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing objects. Works like `answering`, except that the store's answer "not found" counts as a
-        missing bucket, because a write needs no existing object."""
+        """A context for writing objects. If the store answers "not found", reports that the bucket is missing, because
+        a write needs no existing object.
+
+        Other errors are handled as in `answering`.
+        """
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield

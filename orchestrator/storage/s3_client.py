@@ -102,8 +102,8 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
 
 
 def _answers(error_text: str) -> Iterator[str]:
-    """Yields descriptions of a failed request, the best first: the store's own words, the HTTP status, why there was no
-    answer."""
+    """Yields descriptions of a failed request, the best first: the store's own words, the HTTP status, or the reason
+    why no answer came."""
     if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):

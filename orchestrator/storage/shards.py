@@ -85,8 +85,8 @@ def place_of_whole(shard: Place) -> Place:
 
 
 def shards_of(place: Place) -> list[Place]:
-    """Returns the directories of a sweep's shards (parts with a driver each) whose drivers have begun, in order; none
-    for a sweep without shards.
+    """Returns the directories of those shards (one driver's part each) that have begun, in order; none for an undivided
+    sweep.
 
     A sweep has shards if the field `shards` of its record is positive.
 

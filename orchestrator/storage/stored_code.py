@@ -98,7 +98,7 @@ def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """Returns the spec with the workload's file named without its folder.
+    """Returns the spec with the path of the workload's file shortened to the file's name.
 
     The folder need not exist any more after the run.
     """
@@ -128,7 +128,7 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
 
 
 def offer_bases(directory: SweepDirectory) -> None:
-    """Makes the stored weights that a sweep's trainings start from (its bases) known to the workload in this process.
+    """Gives this process the weights that a sweep's trainings start from (its bases), as the sweep has stored them.
 
     Raises:
         UserError: If a base is missing, or differs from the one that the sweep recorded.
@@ -164,7 +164,7 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns, of the values that a workload records, those that are absolute paths of existing files."""
+    """Returns those recorded values of a workload that are absolute paths of existing files."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 

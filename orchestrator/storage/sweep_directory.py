@@ -233,8 +233,8 @@ class SweepDirectory(SweepRecord):
         return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
 
     def with_files(self) -> "SweepDirectory":
-        """Returns the directory that stores the files named in the record, such as code: this one or, for a sweep that
-        is divided into shards, that of its first shard that has begun.
+        """Returns the directory that stores the sweep's files, such as its code. If the sweep is divided into shards
+        (one driver's part each), this is the first shard that has begun.
 
         Raises:
             UserError: If no shard has begun.

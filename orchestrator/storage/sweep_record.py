@@ -138,8 +138,8 @@ class SweepRecord(Record):
 
     @property
     def own_spec(self) -> Sweep:
-        """The sweep's spec with the number of trials that this directory holds, which is smaller if it is a shard (one
-        driver's part)."""
+        """The sweep's spec with the number of trials that this directory holds. A shard (one driver's part) holds fewer
+        than the sweep."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
 
     @property
@@ -214,8 +214,8 @@ class SweepRecord(Record):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The number of replicates (trainings) per trial at the sweep's start and after each addition; empty if a
-        `Sequential` rule decides it.
+        """The number of replicates (trainings) per trial at the sweep's start and after each addition. Empty if a
+        `Sequential` rule decides how many each trial gets.
 
         If the sampler has already been told a trial's value, added replicates do not change this value.
         """
@@ -230,8 +230,8 @@ class SweepRecord(Record):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns a list with an item for each `resume --retry-failed`: the replicates of the given trial that were
-        trained again at that time or later.
+        """Returns for each run of `resume --retry-failed` the replicates of the trial that were trained again in that
+        run or later.
 
         If the sampler was told a trial's value before, it keeps this value, which was computed without these
         replicates.

@@ -26,18 +26,19 @@ that lies between a workload and the ledger."""
 
 
 def digests_of(workload: "Workload[Any]") -> dict[str, str]:
-    """Returns a digest of each module whose code takes part in training a workload, by the module's name (for a
-    workload in a file, the file's name).
+    """Returns a digest of each module whose code takes part in training a workload, by the module's name.
 
-    Comments, docstrings and layout do not change a digest.
+    A workload in a file is named by its file. Comments, docstrings and layout do not change a digest.
     """
     scope = _Scope.of(workload)
     return {scope.shown(name): digest for name, digest in sorted(_followed(scope).items())}
 
 
 def installed_modules(workload: "Workload[Any]") -> list[str]:
-    """Returns those modules, named as in `digests_of`, that other machines import from their own installation of a
+    """Returns the names of the modules that training a workload needs and that other machines import from an installed
     package.
+
+    The names are those in `digests_of`.
     """
     scope = _Scope.of(workload)
     return [name for name in _followed(scope) if scope.is_installed(name)]
@@ -54,7 +55,7 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of the given modules' code, by the sha256 of each module's text.
+    """Returns a digest of each given module's code. The keys are the sha256 of the modules' texts.
 
     Other processes that have the same texts can use the digests without parsing the texts.
     """
@@ -92,8 +93,8 @@ def _followed(scope: "_Scope") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Scope:
-    """Decides which modules' code is followed (attnsweep's, the workload's package's and the user's), and finds their
-    source texts.
+    """Finds the source texts of the modules that take part in training: those of attnsweep, of the workload's package
+    and of the user.
 
     Attributes:
         own: The module of the workload.

@@ -133,12 +133,9 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns as metrics, for each trial, the values of its objectives and whether it meets the constraints. For a
-    sweep with one objective and no constraint, there are none.
+    """Returns metrics for each trial: the values of its objectives, and whether it meets the constraints.
 
-    So runs of a sweep with one objective have the same metrics as in versions without several objectives.
-
-    So runs of a sweep with one objective have the same metrics as in versions without several objectives.
+    A sweep with one objective and no constraint has no such metrics, as in versions without several objectives.
     """
     if len(spec.objectives) == 1 and not spec.constraints:
         return {}
@@ -213,8 +210,8 @@ def _content(
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns curves of the loss by step: the quartiles over each trial's trainings, by trial and metric name, at up to
-    `MAX_CURVE_STEPS` steps.
+    """Returns the loss curves of each trial: the quartiles over its trainings at up to `MAX_CURVE_STEPS` steps, by
+    metric name.
 
     Args:
         chosen: The numbers of the trials, as an SQL list.

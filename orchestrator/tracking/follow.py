@@ -51,8 +51,8 @@ class SyncResult:
 
 
 class Mirror:
-    """A sweep's ledger beside the sweep's runs in a store such as MLflow: finds trials that have no run, and logs them.
-    The runs are looked up once, when the object is constructed.
+    """Finds the trials of a sweep that have no run in a store such as MLflow, and logs them. Looks up the existing runs
+    once, at construction.
 
     Every method may raise what the store's library raises.
 
@@ -83,8 +83,11 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns the trials with failed trainings that were trained again. For each, says when its last training
-        ended, or `None` while one of its trainings is missing."""
+        """Returns the trials of which failed trainings were repeated, with the time at which each trial's last training
+        ended.
+
+        The time is `None` while one of the trainings is missing.
+        """
         trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}
@@ -231,8 +234,8 @@ class Follower:
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs the complete trials that the store does not have. Returns how many seconds it took to find out which
-        these are."""
+        """Logs the complete trials that the store does not have. Returns how many seconds the search for these trials
+        took."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)
@@ -256,8 +259,10 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns what the runs in a store depend on besides the complete trials: the sweep's spec, and the trainings that
-    were trained again. It changes if trials must be logged again."""
+    """Returns a value that changes if trials that were logged before must be logged again.
+
+    It contains the sweep's spec, and the trainings that were repeated.
+    """
     return directory.spec, directory.retried
 
 
@@ -329,7 +334,10 @@ def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
 
 
 def _may_have_ended(place: Place) -> bool:
-    """Returns whether the driver of a sweep (the process that runs it) may have ended: no driver has recently reported
-    work on the sweep. Only the ledger's lock could prove that none works."""
+    """Returns whether the driver (the process that runs a sweep) may have ended, since it has reported no work
+    recently.
+
+    Only the ledger's lock could prove that no driver works on the sweep.
+    """
     progress = PROGRESS.read_if_sound(place)
     return progress is None or not progress.is_running(datetime.now(UTC))

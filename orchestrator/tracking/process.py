@@ -99,8 +99,10 @@ def follow_until_told(
 
 
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
-    """Draws the report of a sweep. Returns in one line why it could not be drawn; `None` if it was. The arguments are
-    those of `problem_drawing`."""
+    """Draws the report of a sweep. Returns in one line why this failed; `None` if it succeeded.
+
+    The arguments are those of `problem_drawing`.
+    """
     try:
         return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:

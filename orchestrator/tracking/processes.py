@@ -48,15 +48,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The message by which a writing process says that the requested work has ended: with the reason, in one line, if
-    it failed, else with `None`."""
+    """The message by which the process that writes to MLflow says that its work has ended. It contains the reason if
+    the work failed, else `None`."""
 
     ended: str | None
 
 
 class LostError(Exception):
-    """Raised if the process that writes to MLflow has ended, or if it runs other code than this process because the
-    code was changed in between."""
+    """Raised if the process that writes to MLflow has ended, or if it answers as another version of the code."""
 
 
 class WritingProcess:

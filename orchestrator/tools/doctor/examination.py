@@ -130,8 +130,8 @@ def check_mlflow(uri: str | None = None) -> Finding:
 
 
 def check_directory(place: Place) -> Finding:
-    """Checks that a directory, which need not exist yet, can be written as a sweep directory. In an object store it
-    tries this with an object that it removes again."""
+    """Checks that a sweep directory can be written in the given place, which need not exist yet. In an object store,
+    writes an object and removes it again."""
     name = f"{secrets.token_hex(4)}.json"
     try:
         place.check_makeable()

@@ -55,8 +55,10 @@ class Case:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> tuple[list[Case], bool]:
-    """Returns the cases of a sweep: the combinations of its parameters' choices that can be trained, with each range
-    replaced by its middle. Also returns whether the sweep has interventions, which the cases leave out.
+    """Returns the cases of a sweep: all combinations of its parameters' choices that can be trained. Also returns
+    whether the sweep has interventions.
+
+    A range counts as one choice, its middle. The cases are without interventions.
 
     Raises:
         SpecError: If no combination can be trained.
@@ -161,8 +163,8 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep from short trial trainings. Stores the predicted cost for the summary of the sweep, which
-    compares it with the actual cost.
+    """Forecasts a sweep from short trial trainings. Stores the predicted cost, so that the sweep's summary can compare
+    it with the actual cost.
 
     Args:
         code: The user's code that replaces the file that the spec names.
@@ -206,9 +208,8 @@ def forecast(
 
 
 def seeds_for(share: float) -> int:
-    """Returns how many trainings are needed to know the share of stuck trainings within ±0.02 (95% Wilson interval), if
-    the share is about `share`.
-    """
+    """Returns how many trainings are needed to know the share of stuck trainings within ±0.02 (95% Wilson interval).
+    The argument is the expected share."""
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2

@@ -70,8 +70,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The cost of a sweep's trainings of one shape (equal static parameters), as measured with short trial trainings
-    ("pilots").
+    """The cost of those trainings of a sweep that can share a batched program, as measured with short trial trainings.
 
     Attributes:
         n_trainings: The expected number of the sweep's trainings with this shape.
@@ -88,11 +87,11 @@ class _Measured:
 
 
 def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: float = _SECONDS) -> Price:
-    """Estimates the cost of a sweep from short trial trainings ("pilots"): for each of the four most frequent shapes
-    (equal static parameters), batches of two sizes.
+    """Estimates the cost of a sweep by timing short trial trainings ("pilots").
 
-    Each pilot trains for some seconds, compilation excluded. Shapes that are not measured count as the average of those
-    that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
+    They are timed for each of the four most frequent shapes (equal static parameters), in batches of two sizes. Each
+    pilot trains for some seconds, compilation excluded. Shapes that are not measured count as the average of those that
+    are. The trials are drawn at random from the sweep's space, whatever its sampler is.
 
     Args:
         engine: The engine that would take the sweep's steps.
@@ -134,8 +133,8 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
 
 
 def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
-    """Estimates the seconds that one trainer needs for all trainings of one shape (equal static parameters), divided
-    into packs (trainings in one batched program).
+    """Estimates how many seconds one trainer needs for trainings with equal static parameters, divided into packs (one
+    batched program each).
 
     Args:
         seconds: The seconds of a pack by pack size, for one or two sizes. Interpolation and extrapolation are linear.
@@ -182,8 +181,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains the same batch with more and more steps, as far as the time for a short trial allows. Returns the longest
-    trial's result, its seconds in each repetition, and its number of steps."""
+    """Times a batch with more and more steps, as far as the time for a short trial allows. Returns the result, the
+    seconds of each repetition and the number of steps of the longest trial."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.

@@ -93,8 +93,8 @@ def prepare_pairs(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """Assigns each pair of sentences to training, validation or test. Returns each pair's part, and the pairs of each
-    part.
+    """Assigns each pair of sentences to training, validation or test. Returns each pair's part, and the number of pairs
+    in each part.
 
     The part of a pair depends on the source sentence and the seed alone, not on the other rows of the file.
     """
