@@ -98,9 +98,8 @@ class Deviation:
 
     @property
     def of_losses(self) -> float:
-        """The larger relative difference of the two losses (training and evaluation); infinite if a loss was measured
-        only once.
-        """
+        """The relative difference of the training loss or of the evaluation loss, whichever is larger; infinite if only
+        one of the two trainings measured a loss."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property

@@ -250,9 +250,8 @@ class Committors(Answer, Record):
     differences: tuple[str, ...]
 
     def at(self, step: int) -> tuple[Committor, ...]:
-        """Returns for each training of the trial the chance of the outcome given its state at a step (committor), in
-        the order of replicates.
-        """
+        """Returns for each training of the trial, in the order of replicates, the chance of the outcome given its state
+        at a step."""
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:

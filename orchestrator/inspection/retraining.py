@@ -160,7 +160,7 @@ class _Ended:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """Trains packs (trainings in one batched program) of recorded trainings again, all of them in the same setting."""
+    """Trains recorded trainings again, in packs (trainings in one batched program) on one device with one engine."""
 
     workload: Workload[Any]
     sweep: str

@@ -173,8 +173,8 @@ def sealing(
 
 
 def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit, ...]:
-    """Visits the first step, then halves again and again the range between a step at which the training's outcome is
-    not nearly certain and a later one at which it is.
+    """Searches by bisection for the first step from which on the training's outcome is nearly certain. Returns all
+    steps that it tried.
 
     Args:
         steps: The probes before the training's end; at the end the fate is sealed by definition.

@@ -251,9 +251,8 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """Finds the files of one table in which a column has another type than in the other files. Returns a description of
-    the difference by file name.
-    """
+    """Finds the files of one table that have a column of another type than earlier files. Returns a description of the
+    difference by file name."""
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
@@ -264,8 +263,8 @@ def fragment_names(place: Place) -> list[str]:
 
 
 def names_in_all(place: Place) -> list[str]:
-    """Returns the names of all fragments like `fragment_names`; for a sweep with shards (parts with a driver each),
-    those of all shards."""
+    """Returns the names of all fragments (the files of one commit each) of a sweep, also if it is divided into shards
+    with a driver each."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 
@@ -397,7 +396,8 @@ def reason(damage: Exception) -> str:
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """Returns the error to raise for a damaged file of the ledger, with the fix that every command suggests."""
+    """Returns the error to raise for a damaged file of the ledger, with the advice to restore the file or to resume the
+    sweep."""
     return DamagedFileError(
         path,
         given=given,

@@ -241,9 +241,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Finds the files in which a column has another type than in the files before. Returns a description of the
-    difference by file name.
-    """
+    """Finds the files that have a column of another type than earlier files. Returns a description of the difference by
+    file name."""
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():

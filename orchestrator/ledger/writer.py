@@ -75,8 +75,7 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Raises UserError if another process has taken the sweep's lock. Called before anything is written outside the
-        ledger."""
+        """Raises UserError if another process has taken the sweep's lock. Then this process must write nothing more."""
         self._lock.confirm()
 
     def commit(

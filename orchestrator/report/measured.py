@@ -43,8 +43,8 @@ class MetricCurves:
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads the quartiles, by step, of the workload's own metrics. Only metrics that were measured at more than one
-    probe are read, the first six by name."""
+    """Reads how the quartiles of the workload's own metrics change over steps. Only metrics that were measured at more
+    than one step are read, the first six by name."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"

@@ -112,7 +112,8 @@ class Picture:
 
     @property
     def drawing(self) -> Markup:
-        """The figure as SVG that is part of the page's HTML. Only such figures show the texts `hover`.
+        """The figure as SVG that is part of the page's HTML. Only in this form do the texts in `hover` appear under the
+        pointer.
 
         The ids get a prefix, so that they differ from those of other figures.
         """

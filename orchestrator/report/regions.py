@@ -45,7 +45,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials in one cell of two parameters: in one bin of each of them.
+    """The trials that lie in one cell of a grid of two parameters.
 
     Attributes:
         place: The number of the bin on each axis.
@@ -110,7 +110,7 @@ class Regions:
 
     @property
     def is_more_better(self) -> bool:
-        """Whether a higher rate of the ending by which the best cell is chosen is better."""
+        """Whether the best cell has a high rate of the ending `sought`, not a low one."""
         return self.question.ending == STUCK or self.question.is_sought
 
 

@@ -80,8 +80,8 @@ class ShownMap:
         return math.ceil(N_SHADES * value - 0.5)
 
     def paths(self) -> list[tuple[float, str]]:
-        """Returns the map as SVG: for each shade except 0 its opacity, and one path with the unit squares of all its
-        cells."""
+        """Returns the map as SVG paths, one for each shade except 0: the opacity of the shade, and the unit squares of
+        its cells."""
         squares: dict[int, list[str]] = {}
         for y, row in enumerate(self.cells):
             for x, value in enumerate(row):

@@ -98,8 +98,8 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """Checks a sweep's spec against its workload. Returns the spec in its stored form, and the weights of earlier
-    trainings that the sweep's trainings start from.
+    """Checks a sweep's spec against its workload. Returns the spec as it is stored, and the trained weights (base) from
+    which the sweep's trainings start, if it names any.
 
     Args:
         spec: The spec that the user gave.

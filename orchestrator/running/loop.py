@@ -279,8 +279,8 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack of trainings: the type that has trained it so far if
-        such a trainer is idle, else that of the first idle trainer."""
+        """Returns the type of machine that should train a pack of trainings: the one that has trained it so far, if a
+        trainer there is idle, else that of the first idle trainer."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
