@@ -49,8 +49,10 @@ def distances_to_diagonal(attention: Tensor) -> Tensor:
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """Returns the distances of attention matrices to band matrices, the families Sigma_2(w). The half-width w = 0, 1,
-    ... is the last axis."""
+    """Returns the distance of each attention matrix to the nearest band matrix, for every half-width of the band.
+
+    The half-width w = 0, 1, ... of the family Sigma_2(w) is the last axis.
+    """
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
@@ -159,7 +161,8 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """Returns the distances of attention matrices to the identity with blocks, for all heights and numbers of blocks.
+    """Returns the distances of attention matrices to the identity with blocks (adjacent rows that all attend to one
+    column), for all heights and numbers of blocks.
 
     The family Sigma_3(w, p) has p blocks of w rows. The result is indexed [..., w - 1, p], and infinite where p w rows
     do not fit. As a family has exactly p blocks, the distances at [w - 1, 0] and [0, p] are those to the identity.
@@ -173,8 +176,8 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Finds for each attention matrix the nearest matrix that is the identity except for `num_pos` blocks of `window`
-    rows.
+    """Finds for each attention matrix the nearest matrix that is the identity except in `num_pos` blocks of `window`
+    rows. All rows of a block attend to one column.
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -228,8 +231,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much each possible block lowers the distance between an attention matrix and the identity. The last axis is
-    the head."""
+    """How much each possible block (adjacent rows that all attend to one column) lowers the distance between an
+    attention matrix and the identity. The last axis is the head."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -242,10 +245,10 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns how much each block of height w lowers the distance to the identity, and the block's best column:
-        (n_starts, n_heads) each.
+        """Returns how much each block of `w` adjacent rows lowers the distance to the identity if all its rows attend
+        to one column, and the best such column.
 
-        A start is the block's first row.
+        Both are (n_starts, n_heads), where a start is the block's first row.
         """
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
@@ -258,10 +261,11 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns by how much 0, 1, ... disjoint blocks of height w can at most lower the distance to the identity:
-    (n_numbers, n_heads).
+    """Returns how much the best placement of 0, 1, ... blocks (adjacent rows that all attend to one column) lowers the
+    distance to the identity.
 
-    The largest number of blocks is the one that still fits.
+    The blocks are disjoint and have `w` rows each. The largest number of blocks is the one that still fits. The result
+    is (n_numbers, n_heads).
     """
     S, N = gain_SN.shape
     most = (S + w - 1) // w
@@ -271,9 +275,11 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns by how much p disjoint blocks within the first i rows can at most lower the distance to the identity.
+    """Returns how much the best placement of blocks (adjacent rows that all attend to one column) lowers the distance
+    to the identity.
 
-    It is indexed [i, p] with heads last, and -inf where the blocks do not fit.
+    The result is indexed [i, p], with heads last, for p disjoint blocks of `w` rows within the first i rows. It is -inf
+    where the blocks do not fit.
     """
     S, N = gain_SN.shape
     T = S + w - 1
@@ -299,10 +305,10 @@ def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int
 def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
-    """Returns the distances of attention matrices to the identity with `num_pos` blocks of `window` rows and up to
-    `n_free` free entries.
+    """Returns the distances of attention matrices to the identity with blocks (adjacent rows that all attend to one
+    column), if some further entries are free to have any size.
 
-    The number of free entries (matrix entries of any size at any place) is the last axis.
+    There are `num_pos` blocks of `window` rows. The number of free entries, 0 to `n_free`, is the last axis.
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -326,8 +332,10 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the least distance of one block's rows if 0, 1, ..., `n_free` of their entries are free: (n_heads, n_free
-    + 1)."""
+    """Returns the distance of a block of rows to the nearest rows that all attend to one column.
+
+    The last axis is the number of entries, 0 to `n_free`, that are free to have any size: (n_heads, n_free + 1).
+    """
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -339,8 +347,11 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns by how much each further free entry of a row lowers the row's distance, the largest entry first. Also
-    returns each row's distance without free entries."""
+    """Returns how much each further entry that may be nonzero lowers a row's distance to the rows that are nonzero only
+    on `support`. Also returns this distance without further entries.
+
+    The entries are ordered by size, the largest first.
+    """
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -349,8 +360,8 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distances that remain after 0, 1, ..., `n_free` of the largest gains are subtracted. The last axis is
-    that number of gains."""
+    """Returns the distances if 0, 1, ..., `n_free` entries are free: `cost` minus the sum of as many of the largest
+    `gains`. The number of free entries is the last axis."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)
@@ -359,10 +370,10 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
-    """Returns for each head the least total distance of two sets of rows if f free entries are split between them in
-    the best way.
+    """Adds the distances of two sets of rows, with the free entries divided between the sets in the way that makes the
+    sum least.
 
-    It is the minimum over k of first[k] + second[f - k], for every f = 0, 1, ... on the last axis.
+    For f = 0, 1, ... free entries, on the last axis, it is the minimum over k of first[k] + second[f - k].
     """
     n = first_NF.shape[-1]
     sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]

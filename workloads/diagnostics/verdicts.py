@@ -25,7 +25,7 @@ def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A row of a table of verdicts. It gives an outcome where a condition holds.
+    """A row of a `VerdictTable`: a condition, and the outcome that trainings get where it holds.
 
     Attributes:
         when: The condition: a function, or a text such as `accuracy >= 0.99`.
@@ -89,8 +89,8 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a table of verdicts. It gives an outcome where the loss is at a reference level, which is the loss of a
-    simple predictor.
+    """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level (the loss of a simple
+    predictor).
 
     The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
     names them too: see `standing`.
@@ -204,10 +204,11 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Raises if a workload's own `judge` names only one of two reference levels that the loss cannot tell apart.
+    """Raises if a workload's own `judge` labels a training with one of two reference levels, although they are so close
+    that its loss is at both.
 
-    The loss cannot tell two levels apart if they differ by at most twice `AT_LEVEL`: a loss between them is at both. A
-    table of verdicts needs no check, because its rows `AtLevel` name both levels.
+    Two levels are so close if they differ by at most twice `AT_LEVEL`. A table of verdicts needs no check, because its
+    rows `AtLevel` name both levels.
 
     Args:
         evidence: Measurements of some trainings. `judge` gets them again with losses equal to the levels that are too

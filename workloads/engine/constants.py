@@ -28,9 +28,9 @@ OF_THE_ENGINE = frozenset(TrainingParameters.declared())
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Replaces the `TrainingParameters` that modules store by guarded copies.
+    """Makes modules raise an error if they read a parameter whose value may differ between trainings.
 
-    Reading a parameter whose value may differ between trainings then raises an error.
+    The `TrainingParameters` that the modules store are replaced by guarded copies.
     """
     for name, owner in modules[0].named_modules():
         for attribute, stored in list(vars(owner).items()):
@@ -170,8 +170,8 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content. If the parts of the value are compared on their own,
-    describes it by its type only."""
+    """Describes a value by its type and a digest of its content. If its parts are compared one by one, as those of a
+    list are, only the type is given."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):

@@ -46,7 +46,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Copies the trainings. From the step `step` on, the random streams of the copies draw other values."""
+        """Returns the same trainings with other random streams, whose values differ from the step `step` on."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -119,6 +119,6 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats the array of one training n times along its first axis. Leaves scalars unchanged, and arrays that are
-    padded to a fixed width."""
+    """Repeats the array of one training n times along its first axis. Scalars, and arrays that are padded to a fixed
+    width, stay unchanged."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

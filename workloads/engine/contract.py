@@ -174,7 +174,7 @@ When: TypeAlias = Condition | str
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
     """Returns a mask (n_trainings, n_probes) of the probes (measured steps) at which a condition holds. The condition
-    is a text or a function.
+    is a text such as `accuracy >= 0.99`, or a function.
 
     Raises:
         SpecError: If a text is not a condition, or names a metric that is not measured.
@@ -319,8 +319,8 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of the given steps, or of only the first few of them. Override it if drawing several steps at
-        once is faster."""
+        """Draws the data of one or more of the given steps, from the first on; by default of one step. Override it if
+        drawing several steps at once is faster."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ class DeviceMemory(Protocol):
     """Reads how much memory of a device is used at most since `begin`, and how much is free."""
 
     def begin(self) -> None:
-        """Starts to measure the peak, relative to the memory in use now."""
+        """Starts to measure the peak of allocated memory, relative to the memory that is allocated now."""
 
     def peak(self) -> int:
         """Returns the peak of allocated bytes since `begin`, minus the bytes that were allocated at `begin`."""

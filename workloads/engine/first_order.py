@@ -155,8 +155,8 @@ class FirstOrder(Optimizer):
         return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Expands values that are given per step and group of trainings, so that every training has its group's value:
-        (n_steps, n_trainings, 1)."""
+        """Gives each training the values of its group (trainings with equal hyperparameters), for each step: (n_steps,
+        n_trainings, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills a tensor on the device. If the value were copied from the host, the host would wait for
@@ -192,7 +192,7 @@ def take_step(
 
 
 def is_mask(name: str) -> bool:
-    """Returns whether the rate of this name is a mask, which is true at the parameter entries that are not frozen."""
+    """Returns whether the value with this name is a mask of parameter entries, true where an entry is not frozen."""
     return name.startswith(f"{MOVES}/")
 
 

@@ -78,8 +78,8 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """Returns how trainings without `init_sigma` are initialized: with the module's own values if it has any, otherwise
-    like PyTorch's layers."""
+    """Returns how trainings without `init_sigma` are initialized. Weights that the user's module initializes itself
+    keep their values; all others are drawn as in PyTorch's layers."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

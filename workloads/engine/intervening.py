@@ -127,8 +127,8 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Gives frozen parameters, fixed attention patterns and factors of logits, in all trainings, the values that
-        they have at one step."""
+        """Sets, for all trainings at one step, which parameters are frozen, which attention patterns are fixed, and by
+        how much logits are scaled."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return

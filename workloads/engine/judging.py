@@ -83,7 +83,7 @@ def first_held(
 
 
 def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Returns where outcomes count as stuck, as a bool array of the same shape."""
+    """Returns which of the given outcomes count as stuck, as a bool array of the same shape as `outcome`."""
     return np.isin(outcome, [name for name, meaning in with_own(workload.outcomes).items() if meaning.is_stuck])
 
 

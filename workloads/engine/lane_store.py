@@ -75,8 +75,8 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Selects the trainings that have not ended, from arrays or tensors by name whose first axis is all computed
-        trainings."""
+        """Drops the copies of the last training, which fill up a pack of fixed width, from arrays or tensors by name.
+        The first axis is the training."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
@@ -170,7 +170,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the given trainings until there are as many as the pack always computes; does nothing if
-        the number is not fixed."""
+        """Repeats the last of the given trainings up to the fixed number that the pack computes at every step. Does
+        nothing if the pack has no fixed number."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

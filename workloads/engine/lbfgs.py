@@ -58,8 +58,7 @@ class _Iterates:
             setattr(self, name, value)
 
     def shown(self) -> State:
-        """Returns by name, with trainings as first axis, the current parameters, losses and gradient norms, which a
-        pack reads."""
+        """Returns by name what a pack reads from L-BFGS: each training's current parameters, loss and gradient norm."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 

@@ -92,7 +92,8 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """Returns for each search the better of its two stored points, which is the result of an ended search."""
+        """Returns the better of the two points that each search stores. Once a search has ended, this point is its
+        result."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:

@@ -118,7 +118,8 @@ class Pack(Generic[P]):
         programs: Executors | None = None,
         width: int | None = None,
     ) -> Self:
-        """Makes a pack of copies of one training that continue from its checkpoint, one copy per seed of `redraw`.
+        """Makes a pack of copies of one training that continue from its checkpoint. The copies differ in the seeds of
+        their further random values, `redraw.seeds`.
 
         Args:
             workload, training, device, extra_probe_steps, programs, width: The arguments of the pack that wrote the
@@ -309,8 +310,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes (measured steps). Training stops at the first; a training that
-        reaches it early may run ahead up to the last."""
+        """Returns the steps of the next few probes (measured steps). A training that reaches the first of them before
+        the others may run ahead, up to the last."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

@@ -108,10 +108,9 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Computes another training's loss in this training's module, and compares it with the loss in that training's
-        own module.
+        """Checks that the loss of the training `other` is the same when it is computed in this training's module.
 
-        They differ if a module keeps something between calls.
+        It differs if a module keeps something between calls.
         """
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):

@@ -181,10 +181,10 @@ def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) ->
 
 
 def inverse_root(layer_norm_eps: Tensor) -> Tensor:
-    """Computes the argument `inverse_root_eps` of `fused_layer_norm`, 1 / sqrt(layer_norm_eps). An epsilon of 0 counts
-    as a tiny positive number.
+    """Computes 1 / sqrt(layer_norm_eps), the argument `inverse_root_eps` of `fused_layer_norm`. An epsilon of 0 is
+    replaced by a tiny positive number.
 
-    That number is far below any variance, except for constant vectors.
+    This number is far below the variance of any vector that is not constant.
     """
     return torch.rsqrt(layer_norm_eps.clamp(min=_SMALLEST_EPS[layer_norm_eps.dtype]))
 

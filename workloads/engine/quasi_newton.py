@@ -43,10 +43,10 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns two numbers on the device, int64: how many slots the fullest training uses, and how many trainings
-        have no free slot.
+        """Returns how many slots for curvature pairs the fullest training uses, and how many trainings have no free
+        slot.
 
-        The caller copies them to the CPU, and passes them to `set_counts`.
+        The caller copies these two numbers (int64) from the device to the CPU, and passes them to `set_counts`.
         """
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 

@@ -68,8 +68,8 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns each training's key of one random stream, for values that are used from training step `used_from`
-        on."""
+        """Returns each training's key of one random stream. In continuations (copies of a training) the key may depend
+        on `used_from`, the first step that uses the drawn values."""
         del name, used_from
         return self._seeds
 
@@ -136,8 +136,8 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws four random words for each block, which is one call of Philox. The last axis is the block; `steps` and
-        `seeds` must broadcast with it."""
+        """Draws blocks of four random words, one block per call of the generator Philox. The last axis is the block;
+        `steps` and `seeds` must broadcast with it."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
@@ -156,8 +156,8 @@ def generator_seed(seed: int, name: str) -> int:
 
 
 def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """Arranges random values that were drawn block by block as a tensor (n_trainings, *shape). A block has one value in
-    each tensor of `values_of_blocks`."""
+    """Interleaves tensors of random values into one tensor (n_trainings, *shape): first the first value of each, then
+    the second value of each, and so on."""
     values = torch.stack(values_of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(len(values), *shape)
 

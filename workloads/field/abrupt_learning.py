@@ -47,7 +47,7 @@ class BiasedAttention(Attention):
 
 def optimal_keys(task: Task, length: int) -> Tensor:
     """Returns a mask of the tokens to which each answer must attend, bool (length, n_tokens). For the task
-    `permutation` it is the token that tells which number the answer copies.
+    `permutation` this is the token that tells which number to copy.
     """
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
@@ -64,8 +64,11 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """Returns the number of tokens that the model reads: numbers, separator, and all answers but the last; for the task
-    `permutation` also the places and a second separator."""
+    """Returns how many tokens the model reads: the numbers, a separator, and all answers but the last.
+
+    For the task `permutation`, tokens that tell which number each answer copies, and a second separator, come before
+    the answers.
+    """
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 

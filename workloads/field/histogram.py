@@ -23,8 +23,8 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """A one-block model that adds to each token a mixture of all tokens, and computes from it the logits of a count by
-    a hidden layer with ReLU. The mixing weights come from attention, or depend on positions alone.
+    """A model that counts letters: it adds to each token a mixture of all tokens, then computes the logits of the count
+    by a hidden layer. The mixing weights come from attention, or depend on positions alone.
 
     x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A.
     """
@@ -51,8 +51,8 @@ class Counter(nn.Module):
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the letter's count at each token. If `mixing` is `bos`, the first token is no letter
-        and gets none.
+        """Returns the logits of the letter's count at each token. With `mixing=bos` the first token, which is not a
+        letter, is left out.
         """
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)

@@ -24,15 +24,11 @@ _MOST_DIRECTIONS = 8
 
 
 class LinearAttentionMatrix(nn.Module):
-    """The parameters of multi-head linear attention. They act on the prediction only through one matrix M, which the
-    forward pass returns.
+    """Multi-head linear attention. The forward pass returns the one matrix M through which it acts on the prediction.
 
     The prediction is b^t M x for the query input x and the mean b of y_n x_n over the context. M = s sum_h v_h W_h with
     a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h
     (`separate`).
-
-    M = s sum_h v_h W_h with a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or
-    the product K_h^t Q_h (`separate`).
 
     K_h and Q_h have `rank` rows. Under `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries),
     the rule of the authors' code.
@@ -71,15 +67,15 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns the linear attention of one training. `rank`, the number of rows of keys and queries, is used only if
-    they are separate matrices.
+    """Returns the linear attention of one training. Key and query matrices have `rank` rows; if they are merged into
+    one matrix, `rank` is not used.
     """
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (dimension,) of the inputs along their axes, which sum to 1 and determine the loss. They
-    are returned a second time as the target, which is not used.
+    """Returns the variances of the inputs along their axes, which sum to 1, (dimension,). The second result, the
+    target, is not used.
     """
     # The random numbers are not used. They are drawn only because the result is a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
@@ -89,8 +85,8 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the second moments (dimension,) of the mean of y x over the pairs (x, y) of a context, one for each axis
-    of the inputs x.
+    """Returns the second moment, along each axis of the inputs, of the mean of y x over the pairs (input x, target y)
+    of a context: (dimension,).
 
     For N pairs with input covariance Lambda it is Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem.
     """
@@ -98,8 +94,9 @@ def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """Returns the expected squared error of linear attention over all contexts and queries, by an exact formula, given
-    the matrix M through which attention predicts.
+    """Returns the expected squared error of linear attention over all contexts and queries, by an exact formula.
+
+    The argument `output` is the matrix M through which attention predicts.
 
     E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t), for inputs x with covariance
     Lambda and b the mean of y x over the context.
@@ -132,8 +129,8 @@ def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that attention has learned: those whose entry in the matrix through
-    which attention predicts is above half of its optimal value.
+    """Counts the principal directions of the inputs that attention has learned: those whose entry on the diagonal of
+    `output` is above half of its optimal value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

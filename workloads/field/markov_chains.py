@@ -89,8 +89,8 @@ def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns the states of a chain after the first one, (n_sequences, n_tokens), given for each step a table of the
-    state that follows each state.
+    """Returns the states of a chain after the first one, (n_sequences, n_tokens). A table for each step tells which
+    state follows each state.
 
     The tables are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
     """
@@ -103,12 +103,13 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities (n_sequences, n_tokens, n_states) that two strategies give to the next token: `unigram`
-    uses the frequencies of states in the sequence so far, `bigram` those of pairs of states.
+    """Returns the probabilities of the next token under two strategies: `unigram` uses the frequencies of states in the
+    sequence so far, `bigram` those of pairs of states.
 
-    `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
-    adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
-    `bigram` is optimal, except that it ignores what the first token reveals of the stationary distribution.
+    The probabilities are (n_sequences, n_tokens, n_states). `unigram` counts the states so far, `bigram` the states
+    that followed earlier occurrences of the current state. Each adds 1 to every count, which gives the posterior mean
+    under the prior Dirichlet(1, ..., 1). For `chains=any`, `bigram` is optimal, except that it ignores what the first
+    token reveals of the stationary distribution.
     """
     seen_BTS = one_hot(token_BT, n_states)
     pair_BTSS = (seen_BTS[:, :-1].unsqueeze(-1) * seen_BTS[:, 1:].unsqueeze(-2)).cumsum(1)
@@ -135,8 +136,8 @@ def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> T
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """Returns how far the loss has fallen from the unigram strategy's towards the bigram strategy's: 0 at the first, 1
-    at the second.
+    """Returns how far the loss has fallen between the losses of two strategies: 0 at that of `unigram`, 1 at that of
+    `bigram`.
 
     If uniform predictions have a lower loss than the unigram strategy, it is 0 at their loss.
     """

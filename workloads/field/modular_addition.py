@@ -35,8 +35,9 @@ def model(
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs of numbers below p as three tokens `a b =`, (p^2, 3), where the token for `=` is the number p;
-    and as targets their sums modulo p, (p^2,).
+    """Returns all pairs of numbers below p as tokens `a b =`, and their sums modulo p as targets.
+
+    The shapes are (p^2, 3) and (p^2,). The token for `=` is the number p.
     """
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p

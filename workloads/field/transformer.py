@@ -52,8 +52,8 @@ class LinearAttention(Attention):
 
 
 class Block(nn.Module):
-    """A transformer block: attention, then a feed-forward part, each reading a LayerNorm (or the identity) of its input
-    and added to it.
+    """A transformer block: attention, then a feed-forward part, each with a residual connection and an optional
+    LayerNorm of its input.
 
     x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
 
@@ -99,7 +99,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer that reads tokens and computes logits at each token.
+    """A transformer with logits at each token, whose attention, positions and LayerNorm can be chosen.
 
     Args:
         n_words: The size of the vocabulary of the tokens that are read.

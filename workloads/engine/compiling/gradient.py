@@ -44,8 +44,8 @@ class Parts:
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """Returns the program's inputs besides the weights: the buffers, and one part of the batch, of the trainings at
-        positions `lanes`."""
+        """Returns the program's inputs besides the weights, for the trainings at positions `lanes`: the buffers, and
+        one part of the batch."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 
@@ -152,8 +152,11 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """Returns the function to compile. It computes loss and gradient on one part of the data, divides them by the
-    number of parts, and adds them to its first two inputs in place."""
+    """Returns the function to compile, which adds loss and gradient on one part of the data to running sums: its first
+    two inputs.
+
+    Loss and gradient are first divided by the number of parts.
+    """
     interpreter = Storing(graph.graph)
 
     def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:

@@ -192,7 +192,8 @@ def _full_reduction(reduce: Any) -> Rule:
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Computes an operation whose second argument is an axis. The tensors have the training as an added last axis."""
+    """Computes an operation that takes an axis as its second argument, on tensors with one more axis at the end: the
+    training."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 

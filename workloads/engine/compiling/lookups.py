@@ -28,8 +28,8 @@ than it saves. Also the most indices per position of a `scatter_add`."""
 
 
 def check_lookup(node: Any) -> None:
-    """Checks whether an operation that reads or writes at given indices can be computed for a block. All other
-    operations pass.
+    """Checks that an operation that reads or writes at given indices can be computed for a block of trainings. Does
+    nothing for other operations.
 
     Raises:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
@@ -55,8 +55,8 @@ def check_lookup(node: Any) -> None:
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Refuses graphs with gather or scatter operations. With trainings as first axis, the compiled program would
-    compute them one number at a time.
+    """Refuses graphs with gather or scatter operations. Where the training is the first axis, the compiled program
+    would compute these operations one number at a time.
 
     Raises:
         NoRuleError: For the first such operation.
@@ -151,8 +151,8 @@ def _read_by(index: Tensor, source: Any) -> Any:
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to, shaped to broadcast with
-    all later axes."""
+    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to. Axes of size 1 follow, for
+    broadcasting."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 

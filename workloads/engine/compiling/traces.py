@@ -176,7 +176,8 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph, and stores in memory each value that another operation reads more than once, in whole or in part.
+    """Runs a graph in such a way that the compiler stores in memory each value that is read more than once, in whole or
+    in part.
 
     Stored values may have other strides than when the graph was traced, so a view of them may need a copy.
     """
@@ -224,8 +225,7 @@ def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
 
 
 def origin(node: fx.Node) -> fx.Node:
-    """Finds the operation or graph input whose numbers a node shows, by going back through reshapes and
-    transpositions."""
+    """Finds the operation or graph input whose result a node only reshapes or transposes."""
     while node.target in _VIEWS:
         (node,) = node.all_input_nodes
     return node

@@ -211,7 +211,7 @@ class CudaGraph:
 
 
 class Graphs:
-    """Makes executors that take training steps by captured CUDA graphs. It is an argument of `Pack`, `programs`.
+    """Makes executors that take training steps by captured CUDA graphs. `Pack` gets it as the argument `programs`.
 
     Args:
         n_steps: The number of steps in one graph. If fewer are left before a measurement, they are replayed one by one.
@@ -316,8 +316,8 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a CUDA graph with one step per element of `read`. Returns the graph and the tensors, with steps as
-        first axis, from which a replay reads its inputs."""
+        """Captures several steps, one per element of `read`, as one CUDA graph. Also returns the tensors from which a
+        replay reads its inputs, with steps as first axis."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

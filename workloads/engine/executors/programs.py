@@ -45,8 +45,10 @@ class Compiled(Generic[Reads]):
 
 @dataclass(frozen=True)
 class KnownPrograms:
-    """The compiled programs of steps and of gradients, by a key that all trainings that can share a program have in
-    common; `None` if no program is possible."""
+    """The programs that have been compiled for steps and for gradients; `None` where no program is possible.
+
+    Trainings that can share a program have the same key.
+    """
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
