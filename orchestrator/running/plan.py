@@ -77,7 +77,7 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether any measurement was made: of a pack's speed, or of the largest pack that fits into memory."""
+        """Whether a pack's speed, or the largest pack that fits into memory, has been measured."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
@@ -150,7 +150,7 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 def is_commit_due(
     ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
 ) -> bool:
-    """Returns whether the results of the packs of trainings that have ended should be written to the ledger now.
+    """Returns whether the results of finished packs of trainings should be written to the ledger now.
 
     Args:
         ended: The packs, at least one.
@@ -183,7 +183,7 @@ class Backlog:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Returns whether enough trainings that can share one batched program wait to fill a pack.
+        """Returns whether a full pack waits: enough trainings that can share one batched program.
 
         `fair_share` is the number of trainings left per trainer.
         """

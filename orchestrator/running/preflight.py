@@ -133,7 +133,7 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose trainings cannot share one batched program, or whose labels for trainings are not
+    """Refuses a workload whose trainings cannot share one batched program, or whose labels of trainings are not
     declared.
 
     Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot

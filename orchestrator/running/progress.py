@@ -112,7 +112,7 @@ class ProgressDisplay:
         self._draw_cell(at_once=True)
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Updates the displayed progress by the trainings whose results were just written to the ledger."""
+        """Adds the trainings that were just written to the ledger to the displayed counts."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
             # The results of all trials have been reported to the study, so no further replicates will be needed and the
@@ -158,7 +158,7 @@ class ProgressDisplay:
             self._to_close.append(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
-        """Shows that the sweep is alive: by the live bar or, without one, by a line at intervals.
+        """Shows that the sweep is alive: updates the progress bar or, without a bar, prints a line now and then.
 
         Args:
             waiting_for: What the sweep waits for before any pack can train; empty if it waits for nothing.

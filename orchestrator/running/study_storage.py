@@ -296,9 +296,8 @@ def name_of(directory: SweepDirectory) -> str:
 
 
 def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
-    """Opens the storage of a study for writing. Returns the storage and the journal in it (`None` if it is a
-    database).
-    """
+    """Opens the storage of a study for writing. Returns the storage and its journal; a database has no journal
+    (`None`)."""
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None

@@ -167,8 +167,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Returns the order to train a pack with the pruner's instructions added: wait at each measurement, and end the
-        trainings of pruned trials."""
+        """Adds the pruner's instructions to the order to train a pack: wait at each measurement, and end the trainings
+        of pruned trials."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -209,7 +209,7 @@ class Pruning:
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        """Reports the value that a trial has at a step to the study, once all its trainings have reached this step."""
+        """Reports a trial's value at a step to the study, once all its trainings have reached the step."""
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:

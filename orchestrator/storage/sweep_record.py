@@ -207,9 +207,8 @@ class SweepRecord(Record):
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of those environments that have the same versions and code as the latest one, including itself; their
-        types of machine may differ.
-        """
+        """The ids of the latest environment and of all others with the same versions and code. Their types of machine
+        may differ."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     @property

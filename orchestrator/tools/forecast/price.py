@@ -73,10 +73,10 @@ class _Measured:
     """The cost of those trainings of a sweep that can share a batched program, as measured with short trial trainings.
 
     Attributes:
-        n_trainings: The expected number of the sweep's trainings with this shape.
-        seconds: The seconds of all these trainings, from the median, the fastest and the slowest repetition.
+        n_trainings: The expected number of these trainings in the sweep.
+        seconds: The seconds of all of them, from the median, the fastest and the slowest repetition.
         n_bytes, rows: The size on disk and the number of rows by table of one training.
-        is_bound: Whether pilots were cut short.
+        is_bound: Whether the trial trainings were cut short.
     """
 
     n_trainings: float
