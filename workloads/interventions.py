@@ -228,8 +228,8 @@ def intervene(
 
 
 def pattern_number(pattern: str) -> int:
-    """Returns the number by which the buffer `CLAMP` stores an attention pattern of the list `PATTERNS`; 0 means that
-    the attention is not fixed."""
+    """Returns the number that stands for an attention pattern in the buffer `CLAMP`, from 1 on. In the buffer, 0 stands
+    for a head whose attention is not fixed."""
     return PATTERNS.index(pattern) + 1
 
 

@@ -28,8 +28,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """How `attnsweep heads` and `attnsweep why` are to read a workload's models. A workload declares it as its
-    attribute `lenses`.
+    """What `attnsweep heads` and `attnsweep why` need to know about a workload's models, such as how to compute
+    attention weights. A workload declares it as its attribute `lenses`.
 
     Attributes:
         attention: Computes the attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens), from the

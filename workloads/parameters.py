@@ -183,8 +183,8 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass takes the fiel
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
 
     def identity(self) -> dict[str, Value]:
-        """Returns the values from which a training's id is computed. They are equal in all versions of attnsweep that
-        train it alike.
+        """Returns the values from which a training's id is computed. All versions of attnsweep that would train it in
+        the same way return the same values.
 
         A parameter that was added later (`since`) is left out if it has its default; a retired parameter stays in, at
         its old default.

@@ -282,8 +282,8 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes which quantities differ between the results of two programs for the same trainings; empty if none do.
-    Losses may differ by the relative `tolerance`."""
+    """Describes in which quantities two runs of the same trainings differ; empty if in none. Losses may differ by the
+    relative `tolerance`."""
     differences = []
     for name, values in one.items():
         if name in _LOSSES:

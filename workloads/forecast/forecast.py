@@ -63,8 +63,8 @@ def escape_times(
 
 
 def depends_on_its_end(parameters: TrainingParameters) -> bool:
-    """Returns whether a training with another `n_steps` also takes other first steps, for example because of its
-    learning-rate schedule."""
+    """Returns whether the first steps of a training depend on `n_steps`, for example through its learning-rate
+    schedule."""
     if parameters.learning_rate_schedule != "constant":
         return True
     try:
@@ -75,7 +75,7 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps. Returns measurements at steps that are each at most 2% above the one before."""
+    """Trains for `horizon` steps, and evaluates the trainings on the way, at steps at most 2% (or one step) apart."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -228,8 +228,8 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns by init_sigma the times at which all seeds leave the initial plateau. Contains only values of init_sigma
-    at which `predicted_escapes` predicts every training."""
+    """Returns the predicted steps at which the seeds leave the initial plateau, by init_sigma. Values of init_sigma at
+    which any seed has no prediction are left out."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -252,8 +252,11 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order of the law (the power of init_sigma to which the gradient is proportional) and the law in
-    words. If there is no law, returns `None` and the reason."""
+    """Returns the law by which the time on the initial plateau depends on init_sigma, as its order and in words. If
+    there is no law, returns `None` and the reason.
+
+    The order is the power of init_sigma to which the first gradient is proportional.
+    """
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"
@@ -273,10 +276,10 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """Returns the two values of init_sigma for trial trainings. `None` if none of the values in `ladder` is suitable.
+    """Returns two values of init_sigma for trial trainings, at which the first gradient is proportional to init_sigma
+    to the power `order`; `None` if `ladder` has no such value.
 
-    The larger one is the largest at which the gradient's order (power of init_sigma) is that of the law; the other one
-    is a third of it.
+    They are the largest such value in `ladder`, and a third of it.
     """
     for sigma, parameter_orders in ladder:
         measured = start_order(parameter_orders)

@@ -29,8 +29,7 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if changing init_sigma does more to the initial weights of a training than multiply some of them by a
-    factor."""
+    """Raised if init_sigma is more than a factor by which some initial weights of a training are multiplied."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -66,8 +65,8 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """Returns a copy of this start with other weights (by name, trainings as first axis). The first loss stays the
-        same function of the weights."""
+        """Returns a copy of this start with the given weights, by name with trainings as first axis. The copy computes
+        the first loss from its weights in the same way."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved
@@ -160,11 +159,11 @@ def start_order(parameter_orders: Sequence[Order]) -> float | None:
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the init_sigma above which a LayerNorm normalizes its input and so changes the orders (powers of
-    init_sigma) of gradients: sqrt(layer_norm_eps).
+    """Returns the value of init_sigma above which a LayerNorm normalizes its input: sqrt(layer_norm_eps).
 
-    A LayerNorm passes on an input that is smaller than this nearly in proportion, but normalizes a larger one. `None`
-    for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.
+    A LayerNorm passes on a smaller input nearly in proportion. So above this value, gradients are proportional to other
+    powers of init_sigma than below it. `None` for a workload without `layer_norm_eps`, and for trainings whose first
+    gradient does not depend on it.
     """
     epsilon = getattr(parameters, "layer_norm_eps", None)
     if not isinstance(epsilon, float) or epsilon == 0:

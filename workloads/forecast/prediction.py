@@ -70,15 +70,14 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """Returns for each training the rate at which gradient flow changes its gradient, relative to the gradient's
-    norm."""
+    """Returns for each training how fast its gradient changes during gradient flow, relative to the gradient's norm."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training the fraction, in 0..1, of an integration step after which its loss has fallen by the
-    amount `at`.
+    """Returns for each training the fraction, in 0..1, of an integration step of gradient flow after which the loss has
+    fallen by `at` in all.
 
     `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
     taken to grow exponentially, or linearly where it was not positive before.
@@ -95,8 +94,8 @@ _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns for each training approximate eigenvalues of its Hessian, and the weight of each eigenvalue in a given
-    direction.
+    """Returns for each training approximate eigenvalues of its Hessian, and for each of them the squared component of a
+    given direction in its eigenspace.
 
     The result is a Gauss quadrature: nodes and weights.
 
@@ -233,7 +232,7 @@ def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
 
 
 class _NearStart:
-    """Losses and gradients of trainings near the limit of their initial weights for init_sigma = 0."""
+    """Predicts when trainings leave their initial plateau, from their losses and gradients near the initial weights."""
 
     def __init__(
         self,
@@ -260,7 +259,8 @@ class _NearStart:
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
-        """Returns the predicted step at which each training leaves its initial plateau; NaN where no law applies."""
+        """Returns the predicted step at which each training leaves its initial plateau; NaN where no prediction is
+        possible."""
         steps = np.full(len(self._orders), np.nan)
         if not self._start.is_exact:
             return steps
@@ -274,7 +274,7 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects the trainings at the given positions."""
+        """Returns the same predictor for the trainings at the given positions alone."""
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)

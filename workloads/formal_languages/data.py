@@ -47,7 +47,7 @@ def evaluation_batch(lanes: LanguageLanes) -> Batch:
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Draws new strings of each test length for the probe at `step`. The tensors of each length are named
+    """Draws new strings of each test length for the evaluation at `step`. The tensors of each length are named
     `<length>/...`.
     """
     shared = lanes.shared
@@ -88,9 +88,9 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), with two labels for each string: `sign`,
-    +1 if the string is in the language, else -1; and `odds`, the fraction in the language of all strings of this length
-    with the same number of 1s.
+    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), and labels them. The label `sign` is +1
+    if the string is in the language, else -1. The label `odds` is the probability of being in the language, given a
+    string's length and number of 1s.
     """
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)

@@ -107,8 +107,8 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the symbol, the position and the log-count of each token, (..., n_tokens) each, for strings with one
-    token per position. A token's count is the number of symbols that it stands for.
+    """Returns the symbol and the position of each token, (..., n_tokens) each, if every position of a string is one
+    token. The third result is the log of the number of symbols that each token stands for, which is 0.
     """
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
@@ -123,8 +123,8 @@ def count_ones(text: Tensor) -> Tensor:
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the symbol, the position and the log-count of each token, (..., n_tokens) each, for strings with one
-    token for all positions that look alike. A token's count is the number of symbols that it stands for.
+    """Returns the symbol and the position of each token, (..., n_tokens) each, if one token stands for all equal
+    symbols at positions that the language does not distinguish. The third result is the log of their number.
     """
     marked = language.n_marked_positions
     assert marked is not None

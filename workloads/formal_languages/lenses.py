@@ -51,7 +51,7 @@ def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _count(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the number of 1s in each string. Gradient terms are averaged over strings with equal numbers."""
+    """Returns the number of 1s in each string. Gradient terms are averaged over strings with the same number of 1s."""
     del module
     return {"count": (batch["feature"][..., 1] * batch["log_count"].exp()).sum(-1).round().to(torch.int64)}
 

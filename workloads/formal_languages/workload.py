@@ -106,7 +106,8 @@ _NAT = 1.0 / math.log(2.0)
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
-    """The workload of small post-norm encoders that learn FIRST, PARITY or an added language."""
+    """The workload of small post-norm encoders that learn to recognize the strings of a formal language, such as
+    PARITY: strings with an odd number of 1s."""
 
     name = "formal_languages"
     parameters = FormalLanguagesParameters
@@ -161,8 +162,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return _NAT * _cross_entropy(batch["logit"], batch["sign"])
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the accuracy and the spread of the logit on strings of the training length, and further metrics at
-        each test length.
+        """Returns the accuracy and the logit's standard deviation on strings of the training length, and metrics on
+        strings of each test length.
 
         The measures at each test length are the cross-entropy in bits, the accuracy, whether all strings are classified
         correctly, and the attention of CLS to position 1 (mean over heads, summed over layers).
@@ -186,8 +187,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors on the evaluation strings: the logit 0, the best constant, and the
-        best function of a string's number of 1s if it is known.
+        """Returns the losses of simple predictors on the evaluation strings: a logit of 0, the best constant logit,
+        and, where it is known, the best function of the number of 1s.
         """
         del module
         sign_B = batch["sign"]

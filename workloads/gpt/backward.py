@@ -85,10 +85,11 @@ def _block(block: TransformerBlock, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) 
 
 
 def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a linear layer with respect to its parameters and input, given the gradient D with
-    respect to its output. A low-rank update is included if there is one.
+    """Returns the gradients of a linear layer with respect to its parameters and input, given the gradient with respect
+    to its output.
 
-    For y = x w^t + b they are dL/dw = D^t x, dL/db = sum D, dL/dx = D w.
+    For y = x w^t + b and the output's gradient D, they are dL/dw = D^t x, dL/db = sum D, dL/dx = D w. A low-rank
+    update, if there is one, is included.
     """
     assert isinstance(layer, Linear)
     rows, D_rows = x.flatten(0, -2), D.flatten(0, -2)

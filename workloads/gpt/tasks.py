@@ -41,7 +41,7 @@ class Sequences:
 
 
 class Task(ABC):
-    """A kind of token sequences. Each training draws its own distribution of sequences from its random streams.
+    """A kind of token sequences. Some kinds have a distribution that is drawn at random for each training.
 
     Attributes:
         name: The value of the parameter `task`.
@@ -83,8 +83,8 @@ class Task(ABC):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest `chain_contrast` (how far transition probabilities are from uniform) at which `n_judged`
-        tokens suffice to decide an outcome in spite of sampling noise.
+        """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). Below it,
+        losses on `n_judged` tokens are too noisy to tell outcomes apart.
         """
         del n_judged
         return 0.0
@@ -129,8 +129,8 @@ class Task(ABC):
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns a mask of the tokens at which the task needs a previous-token head, bool (n_trainings, n_sequences,
-        n_tokens). Heads are scored for this role there.
+        """Returns a mask of the tokens at which the task needs the previous token, bool (n_trainings, n_sequences,
+        n_tokens). At these tokens heads are scored as previous-token heads.
         """
         return drawn.counts_LBT
 
@@ -146,8 +146,8 @@ class BigramTable(Task):
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the tables `table` that hold the target for each pair of previous and current token, int64
-        (n_trainings, n_pairs, n_words).
+        """Draws for each training a table of targets, one for each previous and current token: `table`, int64
+        (n_trainings, n_words, n_words).
         """
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
@@ -185,19 +185,20 @@ class Order2Chain(Task):
     most_words = 16  # The stationary distribution solves a linear system of n_words^2 unknowns.
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest contrast (how far transition probabilities are from uniform) at which sampling noise
-        cannot decide the outcome, rounded up to two digits.
+        """Returns the smallest contrast (how far transition probabilities are from uniform) at which the loss on
+        `n_judged` tokens distinguishes the best predictor that sees only the current token from the optimum.
 
-        With a vocabulary of V words, the best predictor that sees the current token alone is worse than the optimum by
-        about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens
-        the mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n),
-        the two were told apart in all of 300 chains of 4 and of 8 words.
+        With a vocabulary of V words, that predictor is worse than the optimum by about contrast^2 (1 - 1/V)^2 / 2 nats
+        per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the mean difference is contrast (1 -
+        1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n), here rounded up to two digits, the
+        two were told apart in all of 300 chains of 4 and of 8 words.
         """
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the probabilities `next` of the next token given the previous and the current one, (n_trainings,
-        n_pairs, n_words), and computes the stationary distribution `pair` of pairs of tokens, (n_trainings, n_pairs).
+        """Draws the probabilities of the next token given the previous and the current one, `next` (n_trainings,
+        n_pairs, n_words). Computes from them the stationary distribution of pairs of tokens, `pair` (n_trainings,
+        n_pairs).
         """
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
@@ -317,8 +318,8 @@ class Induction(Task):
 
 
 class OwnText(Task):
-    """Excerpts of the user's text at random places. Training steps use its training part, everything else its held-out
-    part.
+    """Excerpts of the user's text at random places. Trainings learn from the training part of the text, and are
+    evaluated on its held-out part.
 
     The reference predictors are counted on the training part. The entropy of a text is not known, so there is no
     optimum.

@@ -47,8 +47,8 @@ others."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes a training on a text is overfit, (n_trainings, n_probes); nowhere for other tasks, which
-    draw new sequences at each step.
+    """Returns at which evaluations a training on the user's text is overfit, (n_trainings, n_probes). Trainings on
+    other tasks never are, because they draw new sequences at each step.
     """
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
@@ -102,8 +102,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: GPTLanes) -> State:
-        """Returns the initial state. With low-rank updates it includes the frozen weights: the weights of `base`, or
-        the initial weights that a training with the same seed has without updates.
+        """Returns the initial weights. With low-rank updates, the frozen weights are those of the model `base` or,
+        without a base, the initial weights that the same seed gives without updates.
         """
         del module
         trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
@@ -118,8 +118,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). A weight is
-        0 where a prediction does not count and equal elsewhere; the weights of a training sum to 1.
+        """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). All
+        predictions of a training that count have the same weight, and their weights sum to 1; the others have weight 0.
         """
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 

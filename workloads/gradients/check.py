@@ -64,8 +64,8 @@ class Finding:
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """Makes the finding of a check that numbers are equal up to rounding. If they are not, `reason` is the finding's
-    message."""
+    """Makes the finding of a check in which errors must not exceed rounding. If they do, the finding's message is
+    `reason`."""
     error = worst(errors)
     verdict: Verdict = "holds" if error <= ROUNDING else "fails"
     message = reason if verdict == "fails" else ""
@@ -157,8 +157,8 @@ def vmapped_gradients(subject: Subject) -> State:
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes gradients by name, with trainings as first axis, by the engine's compiled program of a step or of a
-    gradient.
+    """Computes gradients by name, with trainings as first axis, with the engine's compiled program of a training step.
+    If there is none, the compiled program of the gradient is used.
 
     Raises:
         NoRuleError: If these trainings have neither program.

@@ -45,7 +45,7 @@ class Subject:
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:
-        """Computes, for one training alone and without the engine, its module and the gradients by plain autograd."""
+        """Builds the module of one training, and computes its gradients by plain autograd, without the engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
             tensors = tensors_of(module)
@@ -68,13 +68,12 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the size to which rounding errors of a training's gradient are relative.
+        """Returns the size of the terms whose sum is a training's gradient. Rounding errors of the gradient are
+        proportional to this size.
 
-        It is the norm of the gradient plus that of a change of it.
-
-        Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
-        gradient. The size of these terms is measured by a change: how much the gradient changes when all weights change
-        by a small share, divided by that share.
+        It is the norm of the gradient plus that of a change of it. Near a stationary point the terms of a gradient
+        cancel, and their rounding errors may be larger than the gradient. The size of these terms is measured by a
+        change: how much the gradient changes when all weights change by a small share, divided by that share.
         """
         draw = torch.Generator().manual_seed(0)
         weights = {name: value.detach().clone() for name, value in module.named_parameters()}

@@ -33,19 +33,20 @@ from attnsweep.workloads.identities.identity import (
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for the gradients of a module. Gradient descent therefore keeps the function's value
-    for the weights."""
+    """A linear function of the weights that gradient descent never changes, because the function is 0 for every
+    gradient."""
 
     name: str
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the linear function for weights or for gradients."""
+        """Computes the linear function for weights, where gradient descent keeps it constant, or for gradients, where
+        it is 0."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters on which the linear function depends."""
+        """The names of the parameters on which the conserved linear function depends."""
 
     @property
     def quantity(self) -> str:
@@ -154,8 +155,8 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """The gradients of two tables have equal sums over their rows, if the model always adds a row of one table to a row
-    of the other, as with token and position embeddings.
+    """An equation for two tables of which the model always adds a row each, such as token and position embeddings: the
+    sums of their gradients over the rows are equal.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
     """
@@ -231,8 +232,8 @@ class ClosedForm(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer that reads a redundant bias (one that other biases could replace) as part of its input. The layer's own
-    bias could replace it.
+    """A layer whose input contains the redundant bias of an earlier layer. This layer's own bias could have the same
+    effect as that bias.
 
     The layer computes x w + b from its input x.
 
@@ -245,16 +246,16 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's share of the redundant bias's gradient: the layer's weight times the gradient of its
-        own bias."""
+        """Computes what this layer contributes to the gradient of the redundant bias in its input: the layer's weight
+        times the gradient of its own bias."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedundantBias(Identity):
-    """A bias that the biases of the following layers could replace. Its gradient is therefore a sum over these layers
-    (`Reader.undoes`).
+    """A bias that the biases of the following layers could replace. So its gradient follows from the gradients of those
+    biases.
 
     Attributes:
         bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads

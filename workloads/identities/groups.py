@@ -68,9 +68,8 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the quantity that gradient flow conserves, from the matrices left and right of one training.
-
-        It is left^t left - right^t right, or only the diagonal of this matrix if `diagonal`.
+        """Computes left^t left - right^t right for the group's two weight matrices, left and right; only its diagonal
+        if `diagonal`.
 
         For weights this is the charge that gradient flow conserves. For gradients, times the learning rate squared, it
         is the change of the charge in one step of plain gradient descent.
@@ -98,7 +97,8 @@ class Group(Conserved):
 
 
 def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> Group:
-    """Makes the gauge group of one head's query and key weights. Logits depend only on their product.
+    """Describes the joint changes of one head's query and key weights that leave the loss unchanged, because logits
+    depend only on the product of the two.
 
     Args:
         query, key: The weight (inputs, r) and, if there is one, the bias (r,).
@@ -107,8 +107,8 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
 
 
 def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
-    """Makes the gauge group of one head's value weights and output weights. The head's output depends only on their
-    product.
+    """Describes the joint changes of one head's value and output weights that leave the loss unchanged, because the
+    head's output depends only on the product of the two.
 
     Args:
         value: The values' weight (inputs, r) and, if there is one, their bias (r,).
@@ -118,8 +118,8 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """Makes the gauge group of the ReLU neurons between two layers. Multiplying a neuron's input weights by c > 0 and
-    dividing its output weights by c changes nothing.
+    """Describes joint changes of two layers with ReLU between them that leave the loss unchanged: multiplying a
+    neuron's input weights by c > 0, and dividing its output weights by c.
 
     This does not hold for GELU.
 
@@ -131,7 +131,8 @@ def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
 
 
 def low_rank(name: str, down: Part, up: Part) -> Group:
-    """Makes the gauge group of the two factors of a low-rank update. The loss depends only on their product `down up`.
+    """Describes the joint changes of the two factors of a low-rank update that leave the loss unchanged, because it
+    depends only on their product `down up`.
 
     Args:
         down: The first factor (inputs, r).
@@ -141,8 +142,8 @@ def low_rank(name: str, down: Part, up: Part) -> Group:
 
 
 def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part]) -> Group:
-    """Makes the gauge group of a norm's gain and bias, and of the weights that read the norm's output. Each feature can
-    be rescaled on its own.
+    """Describes changes that leave the loss unchanged: multiplying the gain and bias of a feature in a norm by c > 0,
+    and dividing the weights that read this feature by c.
 
     Args:
         gain_and_bias: Gain (r,) and bias (r,).
@@ -153,8 +154,8 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Makes the gauge group of one common scale: multiplying `left` by a number and dividing `right` by it does not
-    change the loss.
+    """Describes changes that leave the loss unchanged: multiplying all of `left` by a number, and dividing all of
+    `right` by it.
 
     Args:
         left: Parts of any shape.
@@ -203,8 +204,8 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns the parts of the query layer that multiply the keys, for attention in which the output of a norm itself
-    serves as keys.
+    """Returns the parts of each head's query weight and bias that multiply the keys, for attention whose keys are the
+    output of a norm itself.
 
     The rows of these parts are the channels of the keys.
     """

@@ -146,8 +146,9 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Returns the type and the field of the parameter that a function's argument becomes. Integers, strings and
-    booleans are static (equal in all trainings of one program), as they may change shapes.
+    """Returns the type and the dataclass field of the parameter that an argument of a user's function becomes.
+    Integers, strings and booleans must be equal in all trainings of one program (static), because tensor shapes may
+    depend on them.
     """
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
@@ -178,8 +179,8 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Gives another default to one of the parameters that all workloads have. The parameter is then always part of a
-    training's identity.
+    """Gives another default to one of the parameters that all workloads have. Training ids then always depend on the
+    parameter, even at its default.
     """
     known = _COMMON.get(name)
     if known is None:

@@ -173,16 +173,16 @@ class Problem(Workload[Any]):
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """Computes the model's output on the given data, and returns it with all other values that the user's functions
-        may take as arguments, by name.
+        """Returns by name the values that the user's functions may take as arguments, for given data. The model's
+        output is among them if the training loss needs it.
         """
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """Returns by name all values that the user's functions may take as arguments, for held-out data on which the
-        model's output is already known.
+        """Returns by name the values that the user's functions may take as arguments, for held-out data. The model's
+        output is taken from the batch.
         """
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data

@@ -247,8 +247,8 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
-    """Looks up the words of the sentence pairs with the indices `pairs_LB` in one bucket. Returns them as tensors by
-    name, on the device of `pairs_LB`.
+    """Returns the words of the given sentence pairs of one bucket (pairs of similar length) as tensors by name, on the
+    device of `pairs_LB`.
 
     They are `source` (n_trainings, n_sentences, n_source_tokens); `read` (n_trainings, n_sentences, n_target_tokens),
     the words that the decoder reads, starting with SOS; `target` (n_trainings, n_sentences, n_target_tokens), the words

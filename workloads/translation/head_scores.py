@@ -73,8 +73,9 @@ class AlignmentCounts(NamedTuple):
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts on one batch how often heads attend most to the source word that the next target word translates, given
-    the key of largest weight for each query, (..., n_sentences, n_queries).
+    """Counts on one batch how often each head attends most to the source word that the next target word translates.
+
+    `strongest` is the key of largest weight for each query, (..., n_sentences, n_queries).
     """
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
@@ -86,9 +87,9 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns two fractions of the queries whose next target word translates some source word: `alignment`, at which
-    the head attends most to that source word; and `alignment_baseline`, at which a fixed offset from the query's
-    position finds it.
+    """Returns the fraction of queries at which a head attends most to the source word that the next target word
+    translates (`alignment`), and the fraction at which this word is at a fixed offset from the query
+    (`alignment_baseline`). Queries whose next word translates no source word are left out.
     """
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
@@ -139,8 +140,8 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """The best fixed offsets between query and key, fitted on training sentences. They serve as baselines of the
-    syntactic and alignment scores.
+    """The fixed offsets between query and key that most often find the governor or the aligned word in training
+    sentences. They are baselines for the scores of attention heads.
     """
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
@@ -208,8 +209,8 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Selects the dependency arcs of the given sentence pairs, renumbers these pairs from 0, and adds `shift` to the
-    token positions.
+    """Returns the dependency arcs of the given sentence pairs, which are numbered in their order in `pairs`. Token
+    positions are raised by `shift`, which is 1 where SOS precedes the sentence.
     """
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))

@@ -27,8 +27,8 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 
 class Structure(nn.Module):
-    """Restricts self-attention: a query sees only the keys within a fixed distance of it, and those in `num_pos`
-    further columns.
+    """Restricts self-attention: a query sees only the keys within a fixed distance of it, and `num_pos` further keys,
+    which are the rarest or the first tokens of the sentence.
 
     Query i sees the keys j in the band |i - j| <= window.
 
@@ -82,8 +82,8 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """Returns a mask, (n_sentences, n_keys, n_keys): 1 where the first token of a pair is rarer than the second, or
-    equally rare and earlier in the sentence; else 0.
+    """Compares the rarity of all pairs of tokens of a sentence, (n_sentences, n_keys, n_keys): 1 where the row's token
+    is rarer than the column's, or equally rare and earlier; else 0.
     """
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)

@@ -94,8 +94,8 @@ times as long as one over sixteen keys in a vector."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator, the form of its keys and queries, and the convention of its LayerNorm. Trainings in
-    one batched program have the same values.
+    """The sizes of a translator, and the variants of its attention and of its LayerNorm. Trainings in one batched
+    program have the same values.
 
     Attributes:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
@@ -117,15 +117,16 @@ class TranslatorShape:
 
     @property
     def value_width(self) -> int:
-        """The channels of a head's values, d_model / n_heads. `attention_scale` depends on this number if keys and
-        queries are merged into one matrix.
+        """The number of channels of a head's values, d_model / n_heads.
+
+        `attention_scale` depends on this number if keys and queries are merged into one matrix.
         """
         return self.d_model // self.n_heads
 
     @property
     def key_width(self) -> int:
-        """The channels of a head's queries and keys. If their matrices are merged into one, the keys are the tokens
-        themselves and have d_model channels.
+        """The number of channels of a head's queries and keys. If the query and key matrices are merged into one, it is
+        d_model, because the tokens themselves are then the keys.
         """
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 

@@ -44,7 +44,7 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Returns a condition on trainings: the model ignores the source, and its loss is no lower than that of the named
+    """Returns the condition that a training's model ignores the source sentence, and has no lower loss than the named
     simple predictor.
     """
 
@@ -140,8 +140,11 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket of sentences the model's logits, `<bucket>/logit` (n_sentences, n_target_tokens,
-        n_words), and the negative log-probability of each target word, `<bucket>/nats` (n_sentences, n_target_tokens).
+        """Returns for each bucket of sentences the model's logits, and the negative log-probability of each target
+        word.
+
+        They are named `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and `<bucket>/nats`, (n_sentences,
+        n_target_tokens).
         """
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
@@ -157,9 +160,8 @@ class Translation(Workload[TranslationParameters]):
         return mean_over(parts_of(batch), "nats", "is_judged")
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the cross-entropy on short and on long held-out sentences, the accuracy on each of these sets and on
-        all sentences, and `source_gain`: by how many nats per token the loss rises if the source is replaced by another
-        sentence's.
+        """Returns the cross-entropy on short and on long held-out sentences, and the accuracy on short, long and all
+        sentences. `source_gain` is the rise of the loss, in nats per token, when another sentence's source is read.
         """
         parts = []
         for part in parts_of(batch):
@@ -267,8 +269,8 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """Converts the negative log-probabilities that a simple predictor gives to words into its loss with label
-    smoothing.
+    """Returns a simple predictor's losses with label smoothing, given its negative log-probabilities of the target
+    words.
 
     With smoothing e and V words it is -log((1 - e) p + e / V).
     """

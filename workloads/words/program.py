@@ -187,8 +187,8 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """Follows a tensor of the graph through the views and sums that read it, as long as there is only one reader, and
-    returns the last tensor.
+    """Follows a tensor through the graph, as long as its only reader is a view or a sum, and returns the last tensor
+    reached.
     """
     while len(node.users) == 1:
         (after,) = node.users
@@ -230,8 +230,9 @@ def reader_of(node: fx.Node) -> fx.Node:
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Inserts a node between a weight and each operation that reads it, and returns the new nodes. A view of the weight
-    with several readers is copied first, once for each reader.
+    """Inserts a node of its own between a weight and each operation that reads it, and returns these nodes.
+
+    A view of the weight with several readers is copied first, once for each reader.
     """
     _copy_views(graph, weight)
     places = []

@@ -88,8 +88,8 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes as text the gradient with respect to one argument (`node`) of an operation (`user`), given the text of
-        the gradient with respect to the result of the operation.
+        """Writes as text the gradient with respect to `node`, which is an argument of the operation `user`. `above` is
+        the text of the gradient with respect to the operation's result.
         """
         if user.target in _TURNED and _turns(user):
             return _transposed(above)

@@ -106,8 +106,8 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """How far two kinds of terms in a weight's gradient cancel for one part of the target (such as its mean): the terms
-    that contain the target, and those that contain the prediction.
+    """How far two kinds of gradient terms of a weight cancel: those that contain the target, and those that contain the
+    prediction. Only terms for one part of the target (such as its mean) are compared.
 
     Attributes:
         weight: The weight's name.
@@ -184,10 +184,10 @@ class GradientWords:
         return [part for part in self.zero_levels if self._fed(part) < _STARVED]
 
     def left(self, part: str) -> float:
-        """Returns which fraction of the gradient terms that concern a part of the target (such as its mean) is left
-        after these terms cancel; NaN if a weight is not finite.
+        """Returns how much of the gradient terms for one part of the target (such as its mean) is left when they are
+        summed: 1 if none of them cancel, 0 if all do; NaN if a weight is not finite.
 
-        If terms are products of all weights, it is the largest fraction of any weight; otherwise that of all weights
+        If terms are products of all weights, it is the largest value of any weight; otherwise that of all weights
         together.
         """
         balances = self._balances_of(part)

@@ -148,8 +148,10 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes by finite differences the curvature of the loss at output 0, along the direction of steepest descent.
-    `at_zero` is the gradient there.
+    """Computes by finite differences the curvature of the loss as a function of the model's output, at output 0 along
+    the gradient.
+
+    `at_zero` is the gradient at output 0.
     """
     length = float(at_zero.norm())
     if length == 0:
@@ -159,8 +161,8 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields each part of the target: its name, and the group number of each example, (n_examples,). The part is the
-    mean over each group.
+    """Yields the name of each part of the target, and the group number of each example, (n_examples,). A part consists
+    of the means of the groups.
     """
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
@@ -170,8 +172,8 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits the gradient at the model's output into the parts of the target: the means over groups of examples, each
-    subtracted before the next is taken, and the remainder.
+    """Splits the gradient at the model's output into the parts of the target: means over groups of examples, and the
+    remainder. Each mean is subtracted before the next one is computed.
     """
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
@@ -188,8 +190,8 @@ def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: boo
 def _pulled_back(
     program: Program, values: Mapping[fx.Node, Any], output: fx.Node, cotangent: Tensor, maps: Sequence[fx.Node]
 ) -> dict[fx.Node, Tensor]:
-    """Computes, from a gradient at the model's output, the gradients with respect to each weight at each place where it
-    is read, and those with respect to the logits of all attention softmaxes.
+    """Propagates a gradient from the model's output back to each place where a weight is read, and to the logits of all
+    attention softmaxes.
     """
     nodes = [*(place for _, place in program.places), *(node.all_input_nodes[0] for node in maps)]
     gradients = torch.autograd.grad(

@@ -43,8 +43,8 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The probabilities of the outcomes at each place of a sentence where the grammar chooses at random, such as
-    `subject.noun`; and a generator of outcomes.
+    """The random choices of a grammar: the probabilities of the outcomes at each place of a sentence, such as
+    `subject.noun`. Draws the outcomes for many sentences at once.
 
     Args:
         probabilities: The probabilities of the outcomes, which sum to 1, by place.
@@ -165,7 +165,7 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 def _translated(place: str) -> str:
     """Returns the place in the sentence tree of the source word that a target word translates. It is the target word's
-    own place, except that both `il` and `di` translate the source's `'s`.
+    own place, except for `di`, whose source word `'s` has the place of the determiner.
     """
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 

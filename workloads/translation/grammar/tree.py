@@ -145,9 +145,7 @@ for it."""
 
 
 class PhraseKind(IntEnum):
-    """The kinds of noun phrase. At a place of the sentence where the grammar has fewer probabilities than kinds, the
-    last kinds do not occur.
-    """
+    """The kinds of noun phrase. Some places of a sentence allow only the first of them."""
 
     COMMON = 0
     NAME = 1
