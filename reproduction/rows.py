@@ -276,8 +276,8 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns randomly weighted means of each case's values together with one further value, `end`: (n_cases,
-    n_draws).
+    """Returns randomly weighted means of each case's values, (n_cases, n_draws). One end of the possible range, `end`,
+    counts as a further value.
     """
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T

@@ -110,16 +110,15 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """Returns, after `close`, a shell command that shows the sweep in MLflow. If MLflow is incomplete, returns
-        instead what it lacks, as `shortfall` does."""
+        """Returns, after `close`, a shell command that shows the sweep in MLflow or, if MLflow is incomplete, a text on
+        what it lacks."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
             shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """Says, after `close`, what MLflow lacks (the summary, and how many trials), why, and how to fix it; `None` if
-        it has everything."""
+        """Returns, after `close`, a text on what MLflow lacks, why, and how to fix it; `None` if it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates

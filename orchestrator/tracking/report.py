@@ -33,8 +33,8 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
-    """Draws a sweep's report once, for the sweep's directory and for MLflow. Returns in one line why one of these has
-    no report; `None` if each has what was asked for.
+    """Draws a sweep's report once, for the sweep's directory and for MLflow. Returns one line on why the directory or
+    MLflow has no report; `None` if nothing failed.
 
     Args:
         uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no

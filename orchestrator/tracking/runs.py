@@ -123,8 +123,8 @@ class SweepRuns(Runs):
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
-        """Writes the sweep's results to its parent run in MLflow and ends this run, as `Runs.finish`. Does nothing if
-        the run has ended and is up to date."""
+        """Writes the sweep's results to its parent run in MLflow, and ends this run. Does nothing if the run has ended
+        and is up to date."""
         from mlflow.entities import Metric
 
         client, parent = self._client, self._parent_id
@@ -163,8 +163,8 @@ class SweepRuns(Runs):
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report and figures to the parent run's artifacts, unless a report for the same rows is already
-        there.
+        """Adds the report and figures to the artifacts of the sweep's run, unless it already has a report on the same
+        trainings.
 
         Args:
             write: Writes the artifacts to a folder.

@@ -190,8 +190,8 @@ def can_be_made(uri: str) -> bool:
 
 @functools.cache
 def _make_quick(database: Path) -> None:
-    """Makes commits to MLflow's local database fast, by SQLite's write-ahead logging: the half dozen commits of each
-    run then need not wait for the disk.
+    """Makes commits to MLflow's local database fast: with SQLite's write-ahead logging they do not wait for the disk.
+    MLflow makes half a dozen commits for each run.
 
     Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync`
     writes again, but never damages the database.
@@ -246,8 +246,8 @@ def _make_database(database: Path) -> None:
 
 
 def _place_kept() -> Path | None:
-    """Returns the path of the empty MLflow database that is kept as a template for this version of MLflow; `None` if
-    the user has no home."""
+    """Returns the path of the empty MLflow database that is the template for new ones with this version of MLflow;
+    `None` if the user has no home folder."""
     import mlflow
 
     migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
@@ -271,8 +271,8 @@ def _copied_whole(kept: Path, draft: Path) -> bool:
 
 
 def _keep(database: Path, kept: Path) -> None:
-    """Keeps a copy of a new MLflow database as a template for further ones, without the default experiment. A failure
-    is ignored."""
+    """Keeps a copy of a new MLflow database, without any experiments, as a template for further ones. A failure is
+    ignored."""
     with suppress(OSError, sqlite3.Error):
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as folder:

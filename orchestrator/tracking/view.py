@@ -22,12 +22,12 @@ _MOST_AXES = 8
 
 
 def view_id(spec: Sweep) -> str:
-    """Returns the name of the sweep's saved view in MLflow, as URLs contain it: `?viewStateShareKey=...`."""
+    """Returns the name of the sweep's saved view in MLflow. URLs contain it after `?viewStateShareKey=`."""
     return f"attnsweep.{spec.name}"
 
 
 def links(spec: Sweep, experiment: str) -> str:
-    """Returns links, in Markdown, from other pages of MLflow to the saved view of the sweep's trials."""
+    """Returns Markdown links to the saved view of the sweep's trials in MLflow, for use on MLflow's other pages."""
     page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={view_id(spec)}"
     return f"[Table of all trials]({page}), [charts of them]({page}&compareRunsMode=CHART)."
 

@@ -22,8 +22,8 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack (trainings in one batched program) in this process. Each call of `reports` trains for a few
-    steps, so that a stop request never waits for longer.
+    """Trains one pack (trainings in one batched program) at a time, in this process. Each call of `reports` trains for
+    only a few steps, so that a stop request need not wait long.
 
     Args:
         workload: The problem that the sweep trains.

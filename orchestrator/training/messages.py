@@ -67,7 +67,7 @@ class PackOrder:
 
     @property
     def shape(self) -> "Shape":
-        """The shape (static parameters) that all trainings of the pack have in common."""
+        """The shape of the pack: the static parameters that all its trainings have in common."""
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
@@ -246,8 +246,8 @@ class Pool(Protocol):
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Continues a pack of trainings that had stopped at a probe (step of measurement), and ends its trainings at
-        the positions `pruned`."""
+        """Continues a pack of trainings that waits at a probe (step of measurement). The trainings at the positions
+        `pruned` in the pack end there."""
 
     def reports(self, timeout: float) -> Reports:
         """Returns the trainers' reports that arrive within about `timeout` seconds.

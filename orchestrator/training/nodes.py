@@ -152,8 +152,8 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of trainers for each node. Running trainers stay; each new trainer goes to the node that has
-    room for the most further ones."""
+    """Returns the number of trainers for each node. Running trainers stay; each new trainer goes to the node with the
+    most room left."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -223,8 +223,8 @@ class NodeRecord:
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
-        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures the node is given up or, if other
-        trainers run on it, gets no further ones.
+        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures the node gets no further trainers;
+        if none runs there, it is given up.
 
         Args:
             node: The node, which is up.

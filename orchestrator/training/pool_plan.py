@@ -117,8 +117,8 @@ class PoolPlan:
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns the resources of the sweep's trainers on each node: of the trainers that are up if `by_trainers_up`,
-        else of those that have not started yet."""
+        """Returns the resources of the sweep's trainers on each node. Counts only trainers that are up or, if
+        `by_trainers_up` is False, only those that have not started yet."""
         shares: dict[str, list[TrainerShare]] = {}
         for trainer in self.trainers.values():
             if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
@@ -224,8 +224,8 @@ class PoolPlan:
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles a trainer's report. Returns the report as the sweep's loop gets it, and what the trainer should do
-        next."""
+        """Handles a trainer's report. Returns the report to pass on to the sweep's loop, which may be a different one,
+        and the trainer's next actions."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving

@@ -189,7 +189,7 @@ def _parsed(text: str) -> Note | None:
 
 
 def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
-    """Returns those of `notes` whose drivers have no note in `earlier`."""
+    """Returns the notes whose driver has no note on the same sweep among the `earlier` ones."""
     drivers = {(note.driver, note.sweep) for note in earlier}
     return [note for note in notes if (note.driver, note.sweep) not in drivers]
 

@@ -90,8 +90,8 @@ def starting_few_processes() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A context in which a starting Ray has the given number of seconds for each of its two parts: its control store
-    and this node.
+    """A context in which Ray may take the given number of seconds to start its control store, and as many to start this
+    node.
 
     By default Ray waits 30 s for each; it has a setting for the first only.
     """

@@ -98,8 +98,8 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """The modules that a Ray started here imports in advance, in one process per core. Empty unless every core gets
-        a trainer."""
+        """The modules to import in advance if Ray is started here. Ray imports them in one process per core, so the
+        list is empty unless every core gets a trainer."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 

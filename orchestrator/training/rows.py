@@ -56,8 +56,8 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns for each training of a pack its outcome, whether it counts as stuck, and its loss: at its end, or at the
-    present step if it is still training."""
+    """Returns for each training of a pack its outcome, whether it counts as stuck, and its loss. For a training that
+    has not ended, these are its values at the present step."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -71,8 +71,8 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Collects what certificates (tests of the label "stuck") measured. Returns by metric name an array with one value
-    per training; NaN where the training lacks the metric."""
+    """Collects the numbers that certificates (tests of the label "stuck") measured, by name: an array with one number
+    per training, NaN for a training in which it was not measured."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
     return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}

@@ -55,8 +55,8 @@ _LOOKS_PER_SLICE = 8
 
 
 def slice_seconds(n_trainers: int) -> float:
-    """Returns for how many seconds a trainer trains before it reports to the driver. They grow with the number of
-    trainers, so that the driver keeps up."""
+    """Returns how many seconds a trainer trains between two reports to the driver: more if there are many trainers, so
+    that the driver keeps up with their reports."""
     return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
@@ -192,8 +192,8 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether the pack of trainings must wait here for the driver's decision on pruning: at each probe
-        (step of measurement) except the one before the first step."""
+        """Returns whether the pack of trainings must wait at its present probe (step of measurement) until the driver
+        has decided which trainings to prune. It never waits at the probe before the first step."""
         return self._waits and pack.step > self._told_step
 
     @property

@@ -128,8 +128,8 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Checks a statement of the paper, that the bias of attention's values contributes to the gradients in its own
-    right. In fact its gradient follows from the gradient of the output bias.
+    """Checks the paper's statement that the bias of attention's values makes a contribution of its own to the
+    gradients. It does not: its gradient follows from that of the output bias.
 
     The gradient of the value bias is the product of the output weights and the gradient of the output bias.
     """
@@ -169,7 +169,7 @@ def states_of(model: GPT, batch: Batch) -> States:
 
 
 def states_by_hand(model: GPT, batch: Batch) -> States:
-    """Computes the residual stream after each layer by the formulas of the paper, from the parameters by name."""
+    """Computes the residual stream after each layer from the model's parameters, by the formulas of the paper."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
     x = p["token.weight"][token_T] + p["position"][:n]
@@ -298,8 +298,8 @@ def multiplying_mask() -> tuple[float, float]:
 
 
 def low_rank_without_the_weight() -> float:
-    """Returns the relative error of the paper's gradient with respect to the input of a last layer with a low-rank
-    update. The printed formula leaves out the frozen weight.
+    """Returns the relative error of the paper's gradient with respect to the input of a layer whose weight is a frozen
+    matrix plus a low-rank update. The printed formula leaves out the frozen matrix.
     """
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (
@@ -311,8 +311,8 @@ def low_rank_without_the_weight() -> float:
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """Returns the relative error of the printed gradient of LayerNorm (equation 40) if epsilon is added to the standard
-    deviation instead of the variance.
+    """Returns the relative error of the paper's gradient of LayerNorm (equation 40) for a LayerNorm that adds epsilon
+    to the standard deviation instead of the variance.
 
     LayerNorm is then (x - mean) / (s + eps), with the standard deviation s.
     """

@@ -158,7 +158,8 @@ def _fig2_claims(language: str, lengths: Sequence[int], by_form: Sequence[Sequen
 
 
 def _authors_row(name: str, encoder: Encoder, published: float, n_strings: int) -> ComparedValue:
-    """Returns a row of the comparison for FIRST at length 100: our mean cross-entropy beside the published one.
+    """Returns a row of the comparison for FIRST (does a string start with 1?) at length 100: our mean cross-entropy
+    beside the published one.
 
     The two means agree if they differ by no more than sampling error and rounding allow.
     """
@@ -368,8 +369,8 @@ _ROUNDING = 1e-4
 def reproduce_confidence(
     directory: Path, console: Console, lengths: Lengths = CONFIDENCE_LENGTHS, n_strings: int = 20
 ) -> Comparison:
-    """Builds encoders whose cross-entropy should have a chosen value, for three values, and measures it on strings of
-    the given lengths.
+    """Builds encoders for several wanted values of the cross-entropy, and measures the cross-entropy that they have on
+    random strings of the given lengths.
     """
     del directory
     console.print("answering random strings by transformers that are as confident as wished")

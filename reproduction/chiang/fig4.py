@@ -319,8 +319,8 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Returns the row with `agrees` unset if it disagrees with the paper although its mean is near chance level: then
-    only its interval reaches far from chance.
+    """Returns the row with `agrees` unset if the data do not decide whether trainings only guess: their mean is near
+    chance level, but its interval reaches far from it.
     """
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 

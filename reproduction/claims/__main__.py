@@ -41,12 +41,12 @@ RECORD = "verdicts.toml"
 
 
 class StoppedError(Exception):
-    """Raised if the user stops the sweep of a claim before it is decided."""
+    """Raised if the user stops the sweep that verifies a claim before there is a verdict."""
 
 
 def main() -> int:
-    """Measures the claims that the command line names again, prints the results and records them. Returns 1 if a claim
-    fails, 2 for a bad argument.
+    """Repeats the measurements of the claims that the command line names, prints the results and records them. Returns
+    1 if a claim fails, 2 for a bad argument.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(

@@ -31,8 +31,8 @@ class _Strict(BaseModel):
 
 
 class Trained(_Strict):
-    """The sweep whose trainings measure a claim again: which shipped sweep, with which changes, and how its result is
-    counted.
+    """The sweep whose trainings measure a claim again: a shipped sweep, changes to it, and the SQL query that counts
+    its trainings.
 
     Attributes:
         sweep: The name of a shipped sweep.
@@ -244,9 +244,7 @@ class Measured:
 
 
 def p_value(claim: Claim, again: Measured) -> float:
-    """Returns the probability that two measurements of one true number differ at least as much as the documented number
-    and its repetition.
-    """
+    """Returns the p-value of the hypothesis that a documented claim and its repetition measured one true number."""
     from scipy import stats
 
     if claim.kind == "share":

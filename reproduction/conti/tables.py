@@ -49,8 +49,8 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random matrices of one structured family (Sigma_1 diagonal, Sigma_2 banded, Sigma_3 in blocks), all drawn with
-    the same coefficient of the thesis's grid search.
+    """Random matrices of one structured family: diagonal (Sigma_1), banded (Sigma_2) or in blocks (Sigma_3). All are
+    drawn with one coefficient from the thesis's grid search.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
@@ -64,7 +64,7 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields all random structured matrices of the thesis's grid search for matrices of one size, by sparsity
+    """Yields the random structured matrices that the thesis's grid search draws for texts of `T` tokens: a set for each
     coefficient and structured family.
     """
     streams = Streams(torch.tensor([seed]))
@@ -97,8 +97,8 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens). They are diagonal, except
-    that rows of a block have their entry in the first column of the block.
+    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens). Each row has one entry: on
+    the diagonal or, in the rows of a block, in the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # Shrinking each of several disjoint blocks to one row leaves distinct rows of a shorter text, and every choice of
@@ -213,8 +213,8 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """Computes the distances of table 6 or 7 again, and draws each attention head with its nearest matrix in blocks.
-    `n_draws` random matrices are drawn for each cell of the search grid.
+    """Computes the distances of table 6 or 7 again, with `n_draws` random matrices for each cell of the search grid.
+    Also plots each attention head with its nearest block-structured matrix.
     """
     heads = load_heads()
     with one_thread():
@@ -269,7 +269,7 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
     """Returns the exact distances of the attention heads from each family of structured matrices, (n_heads,) by name of
-    the family. In families named `... + E`, as many entries as there are tokens may have any value.
+    the family. In a family named `... + E`, some entries may have any value: as many as there are tokens.
     """
     T = heads.shape[-1]
     distances = {
@@ -351,8 +351,8 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of the window and number of blocks whose block matrices are nearest to each attention head, and
-    of how this distance compares with that of heads with shuffled rows.
+    """Returns a table of the size and number of blocks with which a block-structured matrix comes nearest to each
+    attention head. Tests whether it comes as near to heads with shuffled rows.
     """
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1

@@ -159,8 +159,8 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Tests the note's rule that moves a matrix factor past the backward pass of ReLU, on random matrices. Returns by
-    how much the two sides differ: in their trace, and in the largest entry.
+    """Tests the note's rule that moves a matrix factor past the backward pass of ReLU, on random matrices. Returns how
+    far the traces of the two sides differ, and how far their entries differ at most.
 
     The sides are A mm(B, C) and mm(B', A) C, where mm(Z, G) is G with zeros where Z is negative, and ' transposes.
     """
@@ -186,10 +186,11 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of two ways to express the differential of a row softmax by softmax's backward pass: applied
-    to the transpose of a constant matrix A, which is right, and to A itself, as printed.
+    """Returns the errors of two formulas for the differential of a row softmax. The right one applies softmax's
+    backward pass to the transpose of a constant matrix, the printed one to the matrix itself.
 
-    The differential is that of tr(A softmax(X)), written as (softmax's backward pass applied to a matrix) * dX.
+    The differential is that of tr(A softmax(X)), for a constant matrix A, written as (softmax's backward pass applied
+    to a matrix) * dX.
     """
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()

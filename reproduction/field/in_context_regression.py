@@ -81,8 +81,10 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def closed_form(result: Trained[Any]) -> Floats:
-    """Returns the loss over time by an exact formula, (n_trainings, n_probes), for attention with keys and queries
-    merged into one matrix, inputs of equal variances, and the seeds from 0 on.
+    """Returns the loss over time by an exact formula, (n_trainings, n_probes). It holds for attention with keys and
+    queries merged into one matrix, and for inputs of equal variances.
+
+    The seeds of the trainings must be 0, 1, 2, ...
 
     The inputs have D dimensions with variance l each. Head h has a matrix W_h and a value v_h. The part of the start
     that grows is s^2 = sum_h p_h^2 with p_h = (v_h + tr(W_h) / sqrt(D)) / 2. It makes the matrix of all heads m times
@@ -112,7 +114,7 @@ def _near(row: ComparedValue, published: float, within: float = 0.1) -> Compared
 
 
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
-    """Trains 64 seeds, with measurements at steps of which each is 3% larger than the one before."""
+    """Trains 64 seeds. The step number grows by 3% from one measurement to the next."""
     values = {"learning_rate": _RATE, **values}
     n_steps = int(str(values["n_steps"]))
     probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()

@@ -149,8 +149,8 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the steps at which the predictions of trainings come nearest to a strategy. Trainings that never do so,
-    or do so from the start, are left out.
+    """Returns the steps from which a strategy is the nearest one to the predictions of trainings. Trainings in which it
+    never is, or is from the start, are left out.
     """
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 

@@ -97,8 +97,8 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares with Power et al. by which factor each percent less training data increases the number of steps until a
-    transformer adds pairs that it was not trained on.
+    """Compares with Power et al. by which factor the steps to generalization in modular addition grow for each percent
+    of the pairs that is taken out of the training data.
     """
     del directory
     cells = _cells(sweep)
@@ -140,8 +140,8 @@ def reproduce_full_data(directory: Path, console: Console) -> Comparison:
 
 
 def per_percent(few: Cell, many: Cell) -> tuple[float, float, float]:
-    """Returns the factor by which the median number of steps to a goal falls for each percent of the data that is added
-    for training, with a bootstrap interval.
+    """Returns the factor by which the median number of steps to generalization falls for each percent of training data
+    that is added, with a bootstrap interval.
 
     A median is infinite if less than half of a sample reaches the goal. The ratio of two infinite medians is unknown:
     anything from 0 up.
@@ -212,8 +212,8 @@ _T_975 = 1.96
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares how many trainings of sparse parity learn the product of k of n signs. For each k, fits the power of n
-    with which the number of steps grows.
+    """Compares how many trainings learn a sparse parity: the product of k of n inputs, which are 1 or -1. For each k,
+    fits the power of n with which the number of steps grows.
     """
     del directory
     cells = queried(sweep, _PARITY_CELLS)
@@ -242,7 +242,7 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full_parity(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep of sparse parity at Hu et al.'s width, 1,000, and for more values of n, the number of signs."""
+    """Repeats the sweep of sparse parity at Hu et al.'s width, 1,000, and for more numbers of inputs (n)."""
     shipped, name = load_sweep("sparse_parity"), "sparse_parity_full"
     sizes = {"width": 1000, "n_steps": 100_000, "n_bits": Categorical(choices=(10, 20, 30, 40, 50))}
     full = shipped.but(name=name, space={**shipped.space, **sizes}, trials=15)

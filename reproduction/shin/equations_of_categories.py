@@ -54,8 +54,10 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """A maximum or minimum of the gain: the amount by which the best attention logits lower the loss of the output 0,
-    as a function of the ratio of two entries of the value matrix. The ratio is the tangent of `angle`.
+    """A value matrix at which the gain has a maximum or minimum. The gain is how much lower the loss is with the best
+    attention logits than with the output 0.
+
+    The ratio of the two entries of the matrix is the tangent of `angle`.
     """
 
     value: float
@@ -64,10 +66,10 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns by how much the best attention logits lower the loss of the output 0 (the gain), (n_ratios,), given the
-    ratio of two entries of the value matrix as the tangent of an angle.
+    """Returns how much lower the loss is with the best attention logits than with the output 0 (the gain), (n_ratios,).
+    The two entries of the value matrix are the cosine and the sine of an angle.
 
-    The matrix v has p at the predecessor and o at all other positions; the ratio is o / p.
+    The matrix v has the cosine p at the predecessor and the sine o at all other positions.
     """
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
@@ -84,8 +86,8 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns the ratios of two entries of the value matrix at which `gain` has a maximum or minimum. `gain` is the
-    amount by which the best attention logits lower the loss of the output 0.
+    """Returns the ratios of two entries of the value matrix at which `gain` has a maximum or minimum. `gain` is how
+    much lower the loss is with the best attention logits than with the output 0.
 
     The ratio o / p is the tangent of an angle that is searched from 0 to pi.
 
@@ -211,8 +213,10 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that system C's loss is not stationary where the prediction is the constant mean target: the columns of
-    its gradient with respect to the logits do not sum to zero there.
+    """Checks that a model which always predicts the mean target is not at a stationary point of system C's loss
+    (attention by categories).
+
+    The columns of the gradient with respect to the logits do not sum to 0 there.
     """
     errors = []
     for N, M in SIZES:
@@ -323,8 +327,8 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
 
 
 def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
-    """Checks on all texts, for any category probabilities, which sign is right in the paper's formula for the solutions
-    of system C (attention by categories).
+    """Checks which of two signs is right in the paper's formula for the solutions of system C (attention by
+    categories): with it, the loss over all texts must be 0.
 
     The logits are q = (q* + sign a(t)) / c, where q* is the target, and a(t) = -d/(1 + d) q*(t,t). The value matrix v
     is c at the predecessor and c d on the diagonal.

@@ -79,8 +79,8 @@ def centred_shift_level(N: int, M: int) -> float:
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the loss of system P with the best attention logits, as a function of the ratio rho of two parts of the
-    value matrix. For negative rho it is the loss along the valley at infinity.
+    """Returns the loss of system P with the best attention logits, given the ratio `rho` of two parts of the value
+    matrix. If `rho` is negative, it is the loss in the valley at infinity, along which the weights grow without end.
 
     The value matrix is v = alpha (I - P) + beta P, and rho = beta / alpha. P averages over the N categories; M is the
     number of positions.
@@ -194,8 +194,10 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks the formula for system P's loss in the valley at infinity (a descent along which the weights grow without
-    end), and its limit. They are compared with the loss of the best attention, computed on all texts.
+    """Checks the formula for system P's loss in the valley at infinity, along which the weights grow without end.
+    Compares it with the loss of the best attention, computed on all texts.
+
+    Also checks the limit of the formula far out in the valley.
     """
     errors, printed = [], []
     for N, M in SIZES:
@@ -249,8 +251,10 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks the init_sigma at which two terms of the gradient at random weights, linear and cubic in init_sigma, have
-    equal size. It is a power of the number of categories, whose printed exponent is wrong.
+    """Checks how the init_sigma at which two terms of the gradient have equal size depends on the number of categories.
+    It is a power of this number, and the printed exponent is wrong.
+
+    The weights are random. One term is linear in init_sigma, the other cubic.
     """
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
@@ -275,8 +279,9 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """Checks that the loss of system P (attention by positions) with softmax is stationary nowhere: with the best
-    values, a higher logit on the previous position always lowers the loss, and every search ends at saturated
+    """Checks that the loss of system P (attention by positions) has no stationary point if attention has a softmax.
+
+    With the best values, a higher logit on the previous position always lowers the loss. Every search ends at saturated
     attention.
     """
     errors = []
@@ -366,8 +371,8 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the loss that the best attention reaches with the given values on all texts, by least squares of the
-    target categories on the values of all tokens.
+    """Returns the loss of system P with the given value matrix and the best attention weights for it, on all texts, by
+    least squares.
     """
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]

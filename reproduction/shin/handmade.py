@@ -87,8 +87,8 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 2: attention adds up the target table's entries for the current category and each
-    category in the text, and the values write each of them to a row of its own.
+    """Returns the weights of solution 2. The attention logit of each token is the target table's entry for its category
+    and the current one, and the values write each entry to a row of its own.
 
     The values move the row of j = i - 1 to that of position i, where the feed-forward part reads the answer.
     """
@@ -135,8 +135,8 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the scale of a solution and the bias that makes all its answers positive, given the target table. The
-    bias is added before the ReLU, so that the ReLU cuts no answer, and subtracted afterwards.
+    """Returns the scale of a solution's answers, and the bias that keeps the ReLU from cutting any of them. The bias is
+    added before the ReLU and subtracted afterwards; it is 0 in the printed form.
     """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
@@ -226,8 +226,8 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws as tables over previous and current category the target and the answers of each solution, printed and
-    corrected.
+    """Draws the target and the answers of each solution, as printed and as corrected, for all pairs of previous and
+    current category.
     """
     N = 6
     target = _target(N, "signed")
@@ -269,8 +269,10 @@ def printed_solution_1(target_NN: Tensor) -> Tensor:
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Returns the error of a model without ReLU that the paper describes. Attention writes ten times the previous
-    token, the current token is added, and the answer reads categories as the digits 0 to 9.
+    """Returns the largest error of a model without ReLU that the paper describes. Its answer should be the number whose
+    digits are the previous and the current category.
+
+    Attention writes ten times the previous token, and the current token is added.
     """
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
@@ -302,8 +304,8 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns the answers of a solution minus the wanted answers, at positions with a previous category. `wanted`
-    computes the table of wanted answers from the target table.
+    """Returns how far the answers of a solution differ from those in a table, at positions with a previous category.
+    `wanted` computes this table from the target table.
     """
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 

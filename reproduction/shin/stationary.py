@@ -65,8 +65,8 @@ class StationaryPoints:
 def find_stationary_points(
     objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
 ) -> StationaryPoints:
-    """Searches for stationary points of losses, one from each of the given starting points, in their floating-point
-    precision (which should be float64).
+    """Searches for stationary points of losses, one from each of the given starting points. The search keeps their
+    precision, which should be float64.
 
     Args:
         objective: The losses of all searches, twice differentiable.
@@ -277,8 +277,8 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """Returns how far the given points are from being stationary with the given loss and Hessian index: the largest
-    error.
+    """Returns the largest error of the claim that the given points have gradient 0, the given loss and the given
+    Hessian index (number of directions in which the loss curves down).
 
     Args:
         found: The points.

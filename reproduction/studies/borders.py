@@ -78,7 +78,7 @@ class BorderModel:
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
         """Returns a border in init_sigma (where half of the trainings get stuck), or the factor by which a term
-        multiplies it, with its 95% interval. The model gives the logarithm as a combination of its coefficients.
+        multiplies it, with its 95% interval.
 
         It is exp(-(direction . coefficients) / slope).
         """
@@ -93,8 +93,9 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma, the value at which half of the trainings have a certain ending, to the rates of
-    trials, by logistic regression on log init_sigma and further terms.
+    """Fits the border in init_sigma: the value at which half of the trainings have the ending that `k` counts.
+
+    The fit is a logistic regression of the rates of trials on log init_sigma and the other terms.
 
     Args:
         sigma: The init_sigma of each trial, (n_trials,).
@@ -198,8 +199,8 @@ def _around(coarse: Floats, inside: Floats) -> Floats:
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the candidates for the border (the x at which a rate crosses one half) that at least one of three curve
-    shapes does not exclude.
+    """Returns the candidates for the border (the x at which a rate crosses one half) that fit the data well enough with
+    at least one of three shapes of the rate's curve.
     """
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
@@ -207,8 +208,8 @@ def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border; if it is at an end of the grid of candidates, where the data do not bound it, returns
-    infinity instead.
+    """Returns the border, but plus or minus infinity if it is at an end of the grid of candidates, where the data do
+    not bound it.
     """
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
@@ -256,8 +257,8 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the falling rate of largest likelihood (n_values,) that is at least 1/2 before index `place`, and at most
-    1/2 from there on.
+    """Returns the falling rate of largest likelihood (n_values,) that crosses 1/2 at a given place: it is at least 1/2
+    before index `place`, and at most 1/2 from there on.
     """
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
@@ -272,7 +273,7 @@ def _falling(k: Floats, n: Floats) -> Floats:
 
 
 def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
-    """Returns how many times as much rates scatter around a fitted curve as they would by chance, but at least
+    """Returns the scatter of rates around a fitted curve, divided by the scatter that chance alone would give; at least
     `least`.
     """
     saturated = float(_deviance(_logarithms(k / n), n, k))

@@ -64,8 +64,8 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """A configuration of system P (attention by positions) with so many steps that trainings end about when they leave
-    the point where the gradient vanishes.
+    """A configuration of system P (attention by positions) whose trainings end at about the step at which they leave
+    the zero, the point where the gradient vanishes.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
@@ -129,8 +129,8 @@ BORDERS = (LABEL, LARGE, MERGED, FACTORED)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Continuations of one training from one step, each after noise of one size was added to the weights (a kick), with
-    the predicted and the measured outcome.
+    """Continuations of one training from one step, with the predicted and the measured outcome. Each begins with a
+    kick: noise of one size, added to the weights.
 
     Attributes:
         replicate: The training.
