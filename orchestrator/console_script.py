@@ -9,8 +9,9 @@ import sys
 def main() -> None:
     """Runs the command line. Makes garbage collections rare. If Ctrl-C comes during the imports, the exit code is
     130."""
-    # Modules that are imported leave no garbage, but the garbage collector would scan all their objects again and
-    # again: for a sixth of the time of `attnsweep status` or `run`, and once more at exit.
+    # Importing modules leaves no garbage, but the garbage collector would scan all their objects again and again, for a
+    # sixth of the time of `attnsweep status` or `run`. So collections are made rare, and `gc.freeze` excludes these
+    # objects from the collection at exit.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:

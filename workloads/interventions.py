@@ -216,7 +216,7 @@ def intervene(
     if kick is not None and at is not None:
         texts.append(f"kick {_digits(kick)} at {at}")
     n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
-    if len(texts) != 1 or n_given != 2:  # `n_given` does not count `steps`, which has a default
+    if len(texts) != 1 or n_given != 2:  # Every intervention needs two arguments besides `steps`.
         raise SpecError(
             "intervene",
             given=f"{n_given} of the arguments parameter, freeze, head, clamp, scale, kick and at",

@@ -184,9 +184,9 @@ def bin_label(label: str) -> str:
 
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel; call it when the panel's axes are complete."""
-    # By default, Matplotlib computes the height of a title from all labels of the vertical axis, and measures them
-    # several times. To save this time, the title gets a fixed height, unless the axis may have a power of ten above it
-    # (the common factor of its labels), which the title would cover.
+    # By default, Matplotlib measures all labels of the vertical axis to compute the height of a title, which is slow.
+    # So the title gets a fixed height, unless a common power of ten may stand above this axis: the title would cover
+    # it.
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 

@@ -121,8 +121,8 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
     signed = values if chosen.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna takes `share` of the trials as the best ones, and rounds their number up to a whole number. Half a
-        # trial is subtracted, so that a rounding error of `share` cannot make this number larger by one.
+        # Optuna computes the number of best trials as `share` times the number of trials, rounded up. If `share` were
+        # n_better / len(rows), a rounding error might raise this number by one. Half a trial less prevents this.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
@@ -154,8 +154,8 @@ def _evaluate(
         params = {name: trial[name] for name in space}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), value=float(value)))
     with warnings.catch_warnings():
-        # The hidden warning says that Optuna ignores a branch (one of the ways in which a conditional parameter
-        # varies), because only one trial belongs to it.
+        # If only one trial belongs to a branch (one of the distributions of a conditional parameter), Optuna ignores
+        # the branch and warns. The warning is hidden.
         warnings.simplefilter("ignore")
         return PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
 

@@ -212,7 +212,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     leaves the initial plateau of the loss."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
-        return None  # All rows were written by versions of attnsweep that predicted no such step.
+        return None  # All rows are from versions of attnsweep that did not predict when a plateau of the loss ends.
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),

@@ -358,8 +358,8 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
         return
     assert lower is not None
     assert upper is not None
-    # The statement gives only the ratio of the two rates. They are chosen around one half, where the share in a sample
-    # varies most.
+    # The statement gives only the ratio of the two rates. The simulated rates sum to 1, so they lie around one half,
+    # where the share observed in a sample varies most.
     factor = statement.upper_factor / statement.lower_factor
     yield lower, factor / (1 + factor) - margin / 2
     yield upper, 1 / (1 + factor) + margin / 2

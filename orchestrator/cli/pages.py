@@ -91,7 +91,7 @@ def _show(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    # `LESS` gets the options that Git uses too: colours pass, and `less` exits at once if the text fits on the screen.
+    # These are Git's options for `less`: colours are shown, and `less` exits at once if the text fits on the screen.
     os.environ.setdefault("LESS", "FRX")
     console = Console()
     with console.pager(styles=True):

@@ -158,7 +158,8 @@ def run(
         start = run_or_resume if or_resume else run_sweep
         with telling_faults(on_failure):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
-    # If `run --or-resume` is repeated, its `--keep-weights` may name more trials than the first call did.
+    # Weights are kept for the trials that this call names with `--keep-weights` and for those that an earlier `run`
+    # named.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 

@@ -249,9 +249,8 @@ class Source:
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The training's last batch is checked as well as its next one. The order of the data is drawn at the beginning
-        # of each pass over them. So the batches that are left in the current pass draw no random numbers, but those of
-        # a later pass do.
+        # The next batch may draw no random numbers although later ones do, because the order of the data is drawn only
+        # at the beginning of each pass over them. So the training's last batch is checked too.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)

@@ -86,7 +86,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 def has_end(row: Mapping[str, Any]) -> bool:
     """Returns whether a training ended with finite weights, given its row of the table `trainings`."""
-    # The outcome alone does not tell: a training that was pruned may have diverged before. So `diverged_step` is tested
+    # A training may have diverged before it was pruned, which its outcome does not show. So `diverged_step` is tested
     # too.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 

@@ -107,8 +107,8 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # The removal is made durable (written to disk at once). Otherwise, after a crash, the files could come back
-        # when a later merge has already removed the fragment that replaces them.
+        # The removal is written to disk at once. Otherwise a crash might bring these files back after a later merge has
+        # removed the merged file that replaces them.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)

@@ -137,7 +137,8 @@ def trainings_schema(
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
     """Returns the columns of each table in which sweeps of a workload store their results. A workload without attention
     heads has no table `heads`."""
-    # The type is `Any`, because mypy takes the `__hash__` of the class for that of its instances.
+    # `_schemas` is cached, so its arguments must be hashable. A class is, but mypy confuses its `__hash__` with that of
+    # its instances. Therefore `parameters` has the type `Any`.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))
@@ -266,8 +267,8 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
             n_places = len(places)
         place = place * (high - low + 1) + (numbers - low)
         n_places *= high - low + 1
-    # The sort keys of each row are combined into one number, because pyarrow's sort by several keys is several times
-    # slower. The stable sort of NumPy is fast here, because the rows of each pack or fragment are in order already.
+    # The sort keys of each row are combined into one number, because pyarrow's sort by several columns is several times
+    # slower. NumPy's stable sort is fast here, because the table consists of parts that are in order already.
     return table.take(np.argsort(place, kind="stable"))
 
 

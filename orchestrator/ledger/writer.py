@@ -31,7 +31,7 @@ def share_freed_memory() -> None:
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
-        arena_max = -8  # glibc's number for the option M_ARENA_MAX, the most memory pools (malloc.h)
+        arena_max = -8  # M_ARENA_MAX in glibc's malloc.h: the largest number of memory pools
         set_option(arena_max, 1)
 
 

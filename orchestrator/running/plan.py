@@ -122,8 +122,8 @@ class PackSizer:
         memory of the packs so far."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        # If packs of only one width were measured, all of their memory is assumed to be proportional to the number of
-        # trainings.
+        # If all packs so far had the same number of trainings (rounded up to a power of two), memory is assumed to be
+        # proportional to this number.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
         # The memory of a pack depends on its width (its number of trainings, rounded up to a power of two). A width

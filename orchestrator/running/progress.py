@@ -78,8 +78,8 @@ class ProgressDisplay:
         self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
         self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
-        # Single trainings are stored only for trials that are still running. There may be millions of ended trials. For
-        # them it is enough to count the trials that have the same numbers of judged and of stuck trainings.
+        # The counts of judged and of stuck trainings are stored for each running trial. There may be millions of ended
+        # trials, so only the number of ended trials with each pair of counts is stored.
         self._open: dict[int, tuple[int, int]] = {}
         self._ended: Counter[tuple[int, int]] = Counter()
         self._to_close = [*self._complete_before]

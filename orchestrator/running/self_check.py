@@ -65,7 +65,8 @@ def replay_some(
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        # The pool does not know the types of its machines before the first trainer has started.
+        # Packs are left out if the pool lacks the type of machine that trained them. Until the first trainer has
+        # started, the pool does not know its types, so nothing is left out.
         machines = pool.machines
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)

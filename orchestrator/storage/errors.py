@@ -53,7 +53,8 @@ class PoolError(RuntimeError):
     """Raised if the trainers of a sweep cannot be started, or cannot go on. The message is one line."""
 
 
-# `None` is included, because pyarrow raises an OSError without an error number for a file that it cannot parse.
+# These error numbers mean that a file is damaged. `None` is one of them, because pyarrow gives no number if it cannot
+# parse a file.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 _FIXES: dict[int | None, str] = {
     errno.EACCES: "ask its owner for read access",

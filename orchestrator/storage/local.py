@@ -169,8 +169,8 @@ class LocalFolder:
         n_bytes = {}
 
         def failed(error: OSError) -> None:
-            # Missing files and folders are no errors here: a running sweep may remove them meanwhile, and the place
-            # itself may be a file.
+            # A missing file or folder is no error here, because a running sweep may have removed it. It is no error
+            # either if `self.path` is a file.
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 return
             if pass_over is None or error.filename == str(self.path):

@@ -234,9 +234,8 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # The object does not have the expected version: it has been changed. This process may have changed it
-            # itself, if the store's answer was lost: by this write, which the client has repeated, or by an earlier
-            # write that seemed to have failed.
+            # The object has changed. This process may have changed it itself if an answer of the store was lost: either
+            # the client has repeated this write, or an earlier write only seemed to fail.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

@@ -73,8 +73,8 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     digests: dict[str, str] = {}
-    # `visited` contains the names that were looked up already. Many imported names repeat, and most are objects in a
-    # module, not modules.
+    # `visited` contains all names that were looked up, also those that are no modules: most imported names are
+    # functions or classes, and many are imported several times.
     queue, visited = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()
@@ -183,7 +183,7 @@ def _plain(node: object) -> str:
         return f"[{', '.join([repr(type(node).__name__), *shown])}]"
     if isinstance(node, list):
         return f"[{', '.join([_plain(child) for child in node if not _is_docstring(child)])}]"
-    # The second `repr` adds the quotes with which Python shows a text inside a list.
+    # `repr` is applied twice: the result is what Python shows for a nested list of the texts `repr(node)`.
     return repr(repr(node))
 
 

@@ -228,8 +228,8 @@ class Follower:
         # existing MLflow runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # If the store's answer was lost, a trial was logged but is not counted in `n_logged`. `n_present` counts it
-            # as a trial that was in the store before.
+            # `n_logged` lacks trials that were logged if the store's answer was lost. They count as trials that the
+            # store had before (`n_present`).
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 

@@ -227,11 +227,10 @@ def _make_database(database: Path) -> None:
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
         draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
         is_kept = kept is not None and _copied_whole(kept, draft)
-        # With this first request, MLflow creates the tables of the database. It also creates the default experiment,
-        # whose folder is in the current directory.
+        # With this first request, MLflow creates the tables of the database and the default experiment.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # MLflow keeps the draft of the database open. A process that closes a file loses all its locks on that file, so
-        # the draft is copied and stays open.
+        # The draft itself does not become the sweep's database, because MLflow keeps it open: a process that closes a
+        # file loses all its locks on this file.
         shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)

@@ -233,9 +233,8 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # The trainer has to end, so it gives its pack (trainings that share one batched program) back before its
-            # report of this probe (measurement) is answered. The trainer that continues the pack reports the probe
-            # again. So this report is replaced by a plain `Progress`.
+            # A trainer that has to end gives its pack (trainings that share one batched program) back. The trainer that
+            # continues the pack reports this probe (measurement) again, so the sweep gets only a `Progress` now.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

@@ -175,8 +175,8 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # If another trainer gave these trainings back at a probe (measurement), the report of this probe has not been
-        # answered yet. So this trainer reports the probe again before it trains.
+        # Another trainer may have given these trainings back at a probe (measurement), before its report was answered.
+        # Then this trainer reports the probe again before it trains.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
         if self._is_to_tell(self._pack):

@@ -131,8 +131,8 @@ def _flat() -> ComparedValue:
 
     The flat directions are the key biases, and a constant added to a row of a matrix.
     """
-    # The tasks of the workload `gpt` have fewer words than GPT-2. So the number of words keeps its default here: the
-    # declared identities do not depend on it.
+    # `n_words` keeps its default, because the tasks of the workload `gpt` have fewer words than GPT-2. The declared
+    # flat directions do not depend on the number of words.
     sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
     declared = identities_of(GPTParameters(n_tokens=BASE.n_tokens, **sizes))
     state = dict(_built(BASE).named_parameters())

@@ -68,7 +68,8 @@ def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, 
     coefficient and structured family.
     """
     streams = Streams(torch.tensor([seed]))
-    # The thesis varies three coefficients. One of them is varied here. The other two only multiply the number of draws.
+    # The thesis varies three coefficients of its random matrices. Each family is drawn for one of them here, because
+    # the other two only multiply the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -101,8 +102,8 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     the diagonal or, in the rows of a block, in the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # Shrinking each of several disjoint blocks to one row leaves distinct rows of a shorter text, and every choice of
-    # `num_pos` distinct rows of this text is possible. So rows are drawn first and then widened to blocks.
+    # To get disjoint blocks, `num_pos` distinct rows of a shorter text are drawn, and each is widened to `window` rows.
+    # Every arrangement of blocks is possible.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)
@@ -200,8 +201,8 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # If a draw has a row of zeros, its distance is NaN. It is set to infinity, so that this draw is never the
-            # nearest.
+            # A draw with a row of zeros has the distance NaN from every head. It is set to infinity, so that such a
+            # draw is never the nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
             family_best = best[families.index(draws.family)]
             torch.minimum(family_best, distance.min(1).values, out=family_best)

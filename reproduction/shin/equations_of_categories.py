@@ -79,8 +79,8 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
     h_NN = 1 - torch.eye(N).to(target_NN)
     g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
     alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
-    # Each matrix to invert is alpha I + beta h h^t, where h is a row of h_NN, so that |h|^2 = N - 1. The
-    # Sherman-Morrison formula gives the inverse.
+    # Each matrix to invert is alpha I + beta h h^t, where h (a row of `h_NN`) has N - 1 ones. The Sherman-Morrison
+    # formula gives the inverse.
     correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
     return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
 
@@ -187,15 +187,15 @@ def zeros(index: int = 3) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
-        # Members of this family of zeros (points where all gradients vanish) meet three linear conditions on q. It is
-        # orthogonal to the centred target, to the target's marginal in every row, and to this marginal on the diagonal.
+        # In this family of points with zero gradient, the attention logits q are orthogonal to three matrices: the
+        # centred target, a matrix whose rows are all the mean of the target's rows, and a diagonal matrix of this mean.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # Rows of v belong to query positions, columns to key positions. In this family of zeros (points where all
-        # gradients vanish), three sums of entries of v are 0: those whose key is the query's predecessor, those whose
-        # key is the query's own position, and those with any key but the query's own position.
+        # In this family of points with zero gradient, the values v_ij of query position i and key position j meet three
+        # conditions: the sums over all pairs with j = i - 1, over all pairs with j = i and over all pairs with j != i
+        # are 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -264,15 +264,17 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # In the first subfamily, all rows of q are the target's marginal divided by a number c. Each row of v sums to
-        # c, and the entries of v whose key is the query's predecessor sum to 0.
+        # In the first subfamily, every row of the attention logits q is the mean of the target's rows divided by a
+        # number c. Each row of the values v (one for each query) sums to c, and the entries for the key right before
+        # the query sum to 0 over all rows.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # In the second subfamily, the entries of v whose key is the query's own position are c, and all others are 0.
-        # The diagonal of q is the target's marginal divided by c. The rest of q is orthogonal to the centred target.
+        # In the second subfamily, the values v are c where the key is the query's own position, and 0 elsewhere. The
+        # diagonal of the attention logits q is the mean of the target's rows divided by c, and q is orthogonal to the
+        # centred target.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)

@@ -140,8 +140,8 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last row of q belongs to the last position, which precedes no predicted position. So this row affects only
-        # the sums of q's columns. It is chosen such that each column sums to s.
+        # The last row of the attention logits q belongs to the last position, which precedes no predicted position. So
+        # it can be chosen such that each column of q sums to s.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
@@ -261,9 +261,8 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
         abAB = torch.stack([torch.stack(components(member)) for member in v])
-        # v is drawn with standard deviation 1. With init_sigma instead, the term a of the gradient would be
-        # proportional to init_sigma, and the product of A and q to init_sigma^3. So both are equal where
-        # init_sigma^2 = a / A, with a and A of these draws.
+        # v is drawn with standard deviation 1. With init_sigma instead, the linear term a of the gradient would be
+        # multiplied by init_sigma, and the cubic term A q by init_sigma^3. So both are equal where a = A init_sigma^2.
         crossings.append((abAB[:, 0].square().mean().sqrt() / abAB[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()

@@ -187,8 +187,8 @@ class FullModel(nn.Module):
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
         N, M = parameters.n_categories, parameters.n_positions
-        # S is the number of rows that the attention logits read (categories, positions or both), V that of the value
-        # matrix. `hidden` is the width of the hidden layer.
+        # The attention logits are an S x S matrix and the values a V x V matrix, over categories, positions or both.
+        # `hidden` is the width of the hidden layer.
         S, V, hidden = {
             "solution_1": (M, N, N**2),
             "solution_2": (N, M, M),

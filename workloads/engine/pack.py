@@ -225,8 +225,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # A checkpoint does not contain the batches that were drawn ahead. They are drawn again for all trainings that
-        # were active at the first draw. If they were drawn for fewer trainings, they might be rounded differently.
+        # A checkpoint lacks the batches that were drawn ahead, so they are drawn again: for the same trainings as
+        # before, because batches drawn for fewer trainings might be rounded differently.
         self._keep(checkpoint["drawn_for"])
         self._store.batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -286,7 +286,8 @@ class Pack(Generic[P]):
     def count_numbers(self) -> int:
         """Computes the first loss and gradient, and returns how many numbers all basic operations together computed per
         training."""
-        # The engine computes a single training twice, side by side. So the count is divided by at least 2.
+        # The engine computes a single training twice, side by side, so the count is always that of at least two
+        # trainings.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:

@@ -77,7 +77,7 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
     """Returns the variances of the inputs along their axes, which sum to 1, (dimension,). The second result, the
     target, is not used.
     """
-    # The random numbers are not used. They are drawn only because the result is a tensor on the device of the training.
+    # The drawn numbers are not used: `ones_like` only needs a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
         variance_D = variance_D.cumsum(0)

@@ -181,7 +181,7 @@ class Order2Chain(Task):
     """
 
     name = "order_2_chain"
-    least_words = 4  # The same limit as in `BigramTable`.
+    least_words = 4  # the least vocabulary, as in `BigramTable`
     most_words = 16  # The stationary distribution solves a linear system of n_words^2 unknowns.
 
     def least_contrast(self, n_judged: int) -> float:
@@ -304,8 +304,7 @@ class Induction(Task):
         return {
             "constant": zeros + math.log(n_words),
             "current": zeros + math.log(n_words - 1),
-            # The next number is the loss of a model that guesses uniformly among all tokens of the segment except the
-            # current one.
+            # `context` is the loss of a uniform guess among all tokens of the segment except the current one.
             "context": zeros + (length_LB1 - 1.0).log(),
             "optimum": zeros,
         }

@@ -67,8 +67,8 @@ class Structure(nn.Module):
         a query sees the key, which is never a later word.
         """
         read_BT = batch["read"]
-        # Each query ranks only the words up to its own place, because a mask that depended on later words would reveal
-        # them.
+        # A query ranks the rarity of the words up to its own position only, because a rank among all words would reveal
+        # later words.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
         T = read_BT.shape[1]
         past_QK = torch.ones(T, T, dtype=torch.bool, device=read_BT.device).tril()

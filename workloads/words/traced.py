@@ -114,7 +114,8 @@ def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor
 def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, groups: Groups) -> _Judged:
     output = output_of(program, values, term)
     if output is None:
-        # This term of the loss does not depend on the model's output. For example, it may be a penalty on weights.
+        # A term of the loss that does not depend on the model's output, such as a penalty on weights, has only
+        # gradients of the kind `other`.
         return _Judged(term, [_Cotangent("other", "", torch.ones_like(values[term]))], {})
     answer = values[output].detach()
 
@@ -133,9 +134,8 @@ def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, grou
     ]
     curvature = _curvature(cotangent, pull)
     squares = {split.part: float(split.value.square().sum()) for split in cotangents if split.kind == "pull"}
-    # The zero level of a part of the target is the loss that the output 0 has because of this part. It is computed as
-    # if the loss were quadratic, because the loss of a softmax is nearly quadratic for small outputs. It is at most the
-    # whole loss.
+    # `levels` says how much of the loss of the output 0 is due to each part of the target. It is computed as if the
+    # loss were quadratic, because the loss of a softmax is nearly quadratic for small outputs.
     levels = {
         part: min(square / (2 * curvature), abs(level)) if curvature > 0 else 0.0 for part, square in squares.items()
     }

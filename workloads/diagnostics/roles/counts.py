@@ -55,8 +55,8 @@ def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # The keys after an equal token belong to the pattern of induction even if the equal token is one that does not
-        # count, such as the end of a sentence.
+        # The key after an earlier equal token belongs to the pattern of induction even if the equal token itself may
+        # not be a key, such as the end of a sentence.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]

@@ -138,8 +138,8 @@ def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any)
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
-    # `is_place` has one axis for the places in the result, followed by one for the places in `index`: (..., places,
-    # indices, ..., trainings). The sum at the end is over the axis of indices.
+    # `is_place` says for each place in the result which entries of `index` point to it. Its axis of places is followed
+    # by an axis of these entries, over which the sum is taken.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
     return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
 

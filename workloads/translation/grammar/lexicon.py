@@ -182,9 +182,8 @@ def _class(
     """Returns the lexemes (words with all their forms) of a word class: first the hand-written ones, then generated
     ones. Generated lexemes alternate in gender, and every third has a synonym.
     """
-    # `source_endings` has one ending for each form of a source word. `target_endings` has, for each gender, one ending
-    # for each form of a target word. An ending is a consonant that no other class of words has, followed by the
-    # inflection.
+    # `source_endings` are the endings of the forms of a source word. `target_endings` are those of a target word, one
+    # tuple for each gender. Each ending begins with a consonant that no other class of words has.
     source_stems, target_stems = stems("".join(source_endings)), stems("".join(target_endings[0]))
     generated = []
     for i in range(len(common), n_lexemes):
