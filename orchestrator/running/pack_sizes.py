@@ -128,7 +128,8 @@ class PackSizes:
             _KEPT.write_passing(self._place, _Kept(sizes=sizes))
 
     def save_for_user(self) -> None:
-        """Stores the measured pack sizes for the user's later sweeps, if this run has trained long enough.
+        """Stores the measured pack sizes for the user's later sweeps, unless this run was too short to measure them
+        well.
 
         The largest sizes that fit into memory are left out, because a later sweep may find more free memory.
         """

@@ -233,7 +233,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Fail:
-    """An action for the loop: record the only training of a pack as failed, with an error text."""
+    """Tells the loop that runs the sweep to record a pack's only training as failed, with an error text."""
 
     order: PackOrder
     error: str
@@ -243,16 +243,16 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """An action for the loop: remove the checkpoint of a pack of trainings, because the pack will not be continued from
-    it.
-    """
+    """Tells the loop that runs the sweep to remove the checkpoint of a pack of trainings, because the pack will not be
+    continued from it."""
 
     pack: str
 
 
 @dataclass(frozen=True)
 class Shrink:
-    """An action for the loop: train in smaller packs from now on, because this pack of trainings ran out of memory.
+    """Tells the loop that runs the sweep to train in smaller packs from now on, because this pack of trainings ran out
+    of memory.
 
     Only packs with the same static parameters become smaller.
     """
@@ -262,7 +262,7 @@ class Shrink:
 
 @dataclass(frozen=True)
 class Stop:
-    """An action for the loop: end the sweep with this error."""
+    """Tells the loop that runs the sweep to end the sweep with this error."""
 
     reason: str
 

@@ -66,7 +66,7 @@ class Pieces:
 
 class JournalPieces:
     """The journal of a sweep's Optuna study in an object store, stored as numbered objects ("pieces") in one folder.
-    For the sweep's only writer."""
+    Only one process may write to it."""
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
         self._prefix = prefix

@@ -49,7 +49,7 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Collects the facts about the node that this process runs on, which takes seconds."""
+        """Collects the facts about the node that this process runs on. This takes seconds."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
