@@ -106,8 +106,8 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """Trainings with equal static parameters that were trained to their end in this process, with their measurements
-    and outcomes.
+    """The result of training one configuration from several seeds to the end in this process: measurements and
+    outcomes.
 
     Attributes:
         parameters: The parameters of the trainings.

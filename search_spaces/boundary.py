@@ -35,8 +35,8 @@ _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of each finished trial: the number of stuck trainings, the number of judged trainings, and the trial's point in
-    the search space.
+    """The results of finished trials: how many trainings of each trial were judged (did not fail), how many are stuck,
+    and the trials' points in the search space.
 
     Attributes:
         points_ND: The trials' points in the unit cube, to which the search space is scaled.
@@ -97,8 +97,8 @@ class StuckSurface:
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """Returns the surface that would follow if `n` further trainings at each given point ended exactly as this
-        surface predicts.
+        """Returns the Gaussian process that also counts `n` imagined trainings at each given point, which end as this
+        process predicts.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """
@@ -190,8 +190,8 @@ class BoundarySampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws all unconditional parameters. The first trials are points of a quasi-random sequence; later ones are
-        the most informative of many candidates."""
+        """Draws all unconditional parameters: in the first trials from a quasi-random sequence, later where the
+        predicted stuck rate is near one half or uncertain."""
         if not search_space:
             return {}
         cube = _Cube(search_space)

@@ -42,8 +42,8 @@ class JsonCmaEsSampler(CmaEsSampler):
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Returns the optimizer's state as JSON, split into attributes of a trial. Ignores the pickle that Optuna
-        passes."""
+        """Splits the state of the CMA-ES optimizer, as JSON, into attributes of a trial. The state is read from the
+        sampler itself; the argument, Optuna's pickle of it, is ignored."""
         del optimizer_str
         text = json.dumps(self._optimizer.__getstate__(), default=_to_json)
         begins = range(0, len(text), _MOST_CHARACTERS)

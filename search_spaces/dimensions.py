@@ -51,7 +51,7 @@ class Positional(SpecModel):
 
 
 class Categorical(Positional):
-    """A parameter that takes one of several values: `Categorical(("a", "b"))`. `None` stands for a parameter's null."""
+    """A parameter that takes one of several values: `Categorical(("a", "b"))`. A value may be `None`."""
 
     positional = ("choices",)
 

@@ -65,8 +65,8 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """An objective: a quantile, over a trial's trainings, of the onset of an outcome, which is the step from which on
-    it held: `OnsetQuantile("solved")`.
+    """An objective: a quantile, over a trial's trainings, of the step from which on an outcome held:
+    `OnsetQuantile("solved")`.
 
     A training that ends with another outcome counts as one in which the outcome never held.
     """
@@ -99,8 +99,8 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """Converts one or several objectives, as a user writes them, to specs. Each is a spec already, or the name of an
-    objective's class, which then has its defaults.
+    """Converts one or several objectives, as a user writes them, to specs. The name of an objective's class becomes
+    this objective with its default fields.
 
     A list with one objective becomes that objective.
     """

@@ -63,8 +63,8 @@ class RandomDraws:
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """Returns a trial's values of all unconditional parameters if they come from a sequence or a grid; `None` if
-        they are drawn at random."""
+        """Returns a trial's values of all unconditional parameters, if the sampler takes them from a sequence or a
+        grid. If it draws them at random, returns `None`."""
         del trial
         return None
 

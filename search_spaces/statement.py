@@ -47,8 +47,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields of this quantity fit each other; for example, only an event may have the field
-        `before`."""
+        """Whether the fields of this quantity go together; for example, `before` requires the rate of an event."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -118,8 +117,8 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Parses one side of a statement into a factor and a rate or median. A side that is a plain number gives only a
-    factor."""
+    """Parses one side of a statement, such as `2 * rate(solved, small)`, into its factor and its rate or median. If the
+    side is a plain number, returns the number and `None`."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())

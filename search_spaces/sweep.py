@@ -180,8 +180,8 @@ class Sweep(SpecModel):
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns n if the curves keep one in n probes (measured steps) of each training. The first and the last are
-        always kept."""
+        """Returns n if a training's stored curves keep only one in n probes (measured steps). The first and the last
+        probe are always kept."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:

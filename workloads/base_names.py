@@ -28,12 +28,12 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """Returns the name of trained weights, `<training_id>-<digest>`. The digest is that of the weights' text."""
+    """Returns the name of trained weights: `<training_id>-<digest>`, with the digest of their JSON text."""
     return f"{training_id}-{_digest(text)}"
 
 
 def is_text_of(name: str, text: str) -> bool:
-    """Returns whether weights with this text have this name: the digest in the name must be that of the text."""
+    """Returns whether the digest in a name of trained weights is that of this JSON text."""
     return name.partition("-")[2] == _digest(text)
 
 

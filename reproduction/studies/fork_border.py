@@ -93,7 +93,7 @@ class Border:
     n: int
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains the trainings to be continued: one configuration, many seeds."""
+        """The sweep of the trainings that the study continues: one configuration, many seeds."""
         one = load_sweep("quickstart").fix(dict(self.values))
         name = f"fork_border_{self.name}"
         return one.but(name=name, sampler="grid", trials=1, replicates=self.n_replicates, seed=seed)
@@ -161,16 +161,16 @@ class Cell:
 
     @property
     def excess(self) -> Floats:
-        """The measured minus the predicted share of continuations that are still at the zero of the gradient, for each
-        delay in `DELAYS`.
+        """The measured minus the predicted share of continuations still at the zero of the gradient, if trainings leave
+        it later by each of the delays in `DELAYS`, (n_delays,).
         """
         return self.k / self.n - self.predicted
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLaw:
-    """A formula for gradient descent of system P near the point where the gradient vanishes: four coordinates of the
-    weights each grow or shrink by a constant factor per step.
+    """Predicts how gradient descent of the positions-only model (system P) moves near the zero of the gradient: four
+    coordinates of the weights each grow or shrink by a constant factor per step.
 
     Attributes:
         rates: (4,) the rate lambda of each mode (direction of growth); those of unstable modes are positive.
@@ -184,7 +184,7 @@ class LinearLaw:
 
     @classmethod
     def of(cls, learning_rate: float) -> "LinearLaw":
-        """Derives the growth of the four coordinates for system P with 10 categories and 20 positions."""
+        """Derives how gradient descent moves near the zero of the gradient, for 10 categories and 20 positions."""
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
@@ -219,8 +219,8 @@ class LinearLaw:
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
-    """Continues trainings that are about to leave a point where the gradient vanishes, after adding noise to their
-    weights, and compares how often they are still there with the prediction.
+    """Tests the prediction of how often trainings are still near the zero of the gradient at their last step. Noise is
+    added to the weights of trainings about to leave it, and the trainings are continued.
     """
     cells: dict[str, list[Cell]] = {}
     for border in borders:
@@ -294,7 +294,9 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
 
 def _over_trainings(cells: Iterable[Cell]) -> Floats:
     """Returns the measured minus the predicted probability of staying at the zero of the gradient, averaged over the
-    steps and noise sizes of each training: (training, delay).
+    steps and noise sizes of each training.
+
+    The result is (n_trainings, n_delays), with a column for each delay in `DELAYS`.
     """
     of_training: dict[int, list[Floats]] = {}
     for cell in cells:

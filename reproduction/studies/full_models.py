@@ -106,7 +106,7 @@ class Judged:
         return np.where([step is not None for step in self.column("diverged_step")], "diverged", outcome)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Decides the outcomes of trainings that have the same values of all parameters that the decision uses."""
+        """Decides the outcomes of trainings with equal parameters, as far as these matter for the outcome."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
@@ -169,8 +169,8 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains the models of the sweep `stuck_full` in float64. Adds noise to the final weights of some trainings (a
-    kick) and continues them, to see whether they get free.
+    """Trains the models of the sweep `stuck_full` in float64. Then adds noise (a kick) to the final weights of some
+    stuck trainings and continues them, to see whether they are still stuck.
 
     Training must be in float64, because in float32 some trainings are stuck only by rounding. The descent after a kick
     is in float64, and would free them even without the kick.
@@ -213,8 +213,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Adds noise to the weights of stuck trainings of a finished sweep and continues them: `n_zeros` trainings that
-    ended at zeros of the gradient, and a quarter as many that ended on plateaus without further progress.
+    """Adds noise to the weights of stuck trainings of a finished sweep, and counts those that it frees.
+
+    `n_zeros` of the stuck trainings ended at zeros of the gradient, and a quarter as many stood still on plateaus.
     """
     # Training ids say nothing about the trainings, so the trainings with the first ids are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))

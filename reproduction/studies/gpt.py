@@ -73,8 +73,8 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the steps at which the trainings of a finished sweep complete each stage of learning with the predicted
-    steps, and draws them.
+    """Tests a prediction of the steps at which the trainings of a finished sweep complete the two stages of learning,
+    and draws the measured steps.
     """
     stages = stages_of(sweep)
     return Comparison(
@@ -117,8 +117,7 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares the steps at which models with untied embeddings complete each stage of learning with the predicted
-    steps.
+    """Tests a prediction of the steps at which models with untied embeddings complete the two stages of learning.
 
     Models with tied embeddings are left out: some complete a stage so late that a mean says little.
     """
@@ -190,8 +189,8 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Change:
-    """What a variant changes in the GPTs of a sweep: parameters, factors of starting values, or factors of the step
-    size of some weights.
+    """What a variant changes in the GPTs of a sweep: parameters, the scale of some weights' starting values, or the
+    size of some weights' steps.
 
     Attributes:
         row: The name of the change in the table.

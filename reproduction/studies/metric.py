@@ -51,7 +51,8 @@ _WORTH_COMPILING = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How many trainings the study of merged and factored attention runs, and at which values of `init_sigma` (sigma).
+    """How many trainings the study of merged and factored keys and queries runs (one matrix or two), and at which
+    values of `init_sigma`.
 
     Attributes:
         n_draws: The number of independent sets of seeds; each gets its own rows.
@@ -100,8 +101,10 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models. Compares with derived formulas how many are runaways, whose weights grow
-    without end, and at which steps they leave the zero of the gradient, and draws both.
+    """Trains some 200,000 small models to test two formulas, and draws the results.
+
+    The formulas give the share of runaways, whose weights grow without end, and the steps at which trainings leave the
+    zero of the gradient.
     """
     rows: list[ComparedValue] = []
     with one_thread():
@@ -140,8 +143,10 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains system P from each seed, with keys and queries merged into one matrix or factored into two. Returns the
-    outcomes and the steps at which trainings leave the zero of the gradient, (n_trainings,) each.
+    """Trains the positions-only model (system P) from each seed. Returns the outcomes and the steps at which trainings
+    leave the zero of the gradient, (n_trainings,) each.
+
+    `form` tells whether keys and queries are merged into one matrix or factored into two.
     """
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
@@ -208,8 +213,8 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """Compares with a derived value how fast the share of runaways (trainings whose weights grow without end) falls
-    with `init_sigma`, for keys and queries as two matrices (factored).
+    """Tests the formula for how fast the share of runaways (trainings whose weights grow without end) falls with
+    `init_sigma` if keys and queries are two matrices.
 
     There is no row if fewer than two sigmas have runaways.
     """
@@ -223,8 +228,10 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
-    """Returns the steps at which the study tests whether a training has left the zero of the gradient: every step if
-    keys and queries are merged into one matrix, steps 1% apart if they are two.
+    """Returns the steps at which the study tests whether a training has left the zero of the gradient.
+
+    If keys and queries are merged into one matrix, it is tested at every step. If they are two matrices, each tested
+    step is about 1% later than the one before.
     """
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
@@ -234,8 +241,8 @@ def _escape_probes(form: str, sigma: float) -> Sequence[int]:
 
 
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
-    """Compares with derived values the steps at which trainings leave the zero of the gradient. The same seeds are used
-    at all values of `init_sigma`.
+    """Tests the formula for the steps at which trainings leave the zero of the gradient. The same seeds are used at all
+    values of `init_sigma`.
     """
     is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)

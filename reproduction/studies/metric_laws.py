@@ -68,8 +68,8 @@ _ROUNDS, _CANDIDATES = 4, 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """Predicts from small initial weights of system P whether gradient descent runs away: down the valley at infinity,
-    along which the weights grow without end.
+    """Predicts from the small initial weights of a positions-only model (system P) whether its weights will grow
+    without end (a runaway).
 
     Attributes:
         n_categories, n_positions: The sizes of the problem.
@@ -88,9 +88,7 @@ class RunawayLaw:
 
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
-        """Derives the prediction of runaways (trainings whose weights grow without end) for gradient descent with the
-        given learning rate.
-        """
+        """Derives for the given learning rate which trainings run away: whose weights grow without end."""
         rates, modes_FF = modes_of_zero(n_categories, n_positions)
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
         modes = np.stack([modes_FF[3], modes_FF[2]])
@@ -135,8 +133,8 @@ class RunawayLaw:
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns the rate of the fastest growth of system P's weights near the zero of the gradient. Per step they grow by
-    the fraction learning_rate times this rate.
+    """Returns the rate at which the positions-only model's weights grow fastest near the zero of the gradient. A step
+    multiplies them by 1 + learning_rate * rate.
 
     It is lambda_+ of docs/theory.md.
     """
@@ -144,8 +142,8 @@ def fastest_rate(N: int, M: int) -> float:
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns four normalized coordinates of system P's weights, (n_starts, 4): the logits at the previous position,
-    the logits at all others, and two parts of the value matrix.
+    """Returns four normalized coordinates of the positions-only model's weights, (n_starts, 4): the logits at the
+    previous position, the logits at all others, and two parts of the value matrix.
 
     The parts of the values are those along I - P and along P, which averages over categories.
     """
@@ -159,7 +157,9 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
 
 def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
     """Returns the four modes (directions of growth) of gradient descent near the zero of the gradient: their rates,
-    ascending, (4,), and the directions as rows, (4, 4), in the coordinates of `coordinates`.
+    ascending, (4,), and their directions as rows, (4, 4).
+
+    The directions are in the coordinates that the function `coordinates` returns.
 
     Gradient descent multiplies the amplitude of a mode by 1 + lr rate in each step. Positive rates are unstable.
     """
@@ -168,8 +168,8 @@ def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
 
 
 def _linear(N: int, M: int) -> Floats:
-    """Returns the matrix (4, 4) of gradient descent near the zero of the gradient, minus the Hessian of the loss, in
-    the coordinates of `coordinates`.
+    """Returns the negative Hessian (4, 4) of the loss at the zero of the gradient, in the coordinates that the function
+    `coordinates` returns.
     """
     K = M - 1
     half = np.zeros((4, 4))
@@ -180,8 +180,9 @@ def _linear(N: int, M: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Gradient descent of system P, computed in the four coordinates of `coordinates` alone. It is exact for weights
-    that these coordinates describe.
+    """Gradient descent of the positions-only model (system P), computed with four coordinates instead of all weights.
+
+    The function `coordinates` returns them. The computation is exact for weights that they describe in full.
     """
 
     N: int
@@ -196,7 +197,7 @@ class _Descent:
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
     def after(self, start_LF: Floats, n_steps: int) -> Floats:
-        """Returns the coordinates (n_starts, 4) after `n_steps` steps of gradient descent."""
+        """Returns the four coordinates of the weights, (n_starts, 4), after `n_steps` steps of gradient descent."""
         N, M, K = self.N, self.M, self.M - 1
         size = np.sqrt([K, K * (M - 1), N - 1, 1])
         on, off, alpha, beta = (start_LF / size).T
@@ -216,9 +217,8 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant in the condition for running away: the size of the initial weights' component along the
-    faster direction of growth, relative to a power of that along the slower one, at the border. `sign` is the sign of
-    the slower component.
+    """Returns the constant C of the condition under which small initial weights lead to a runaway, whose weights grow
+    without end.
 
     Starts run away if |c_+| < C |c_-|^r, where C is the constant, c_+ and c_- are the components along the faster and
     the slower mode (direction of growth), and r is the ratio of their growths; c_+ is positive and c_- has the given
@@ -235,8 +235,10 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns the ratio of the two coordinates of system P's value matrix on the border between solving and running
-    away, in the limit of small initial weights. It is negative.
+    """Returns the ratio beta / alpha of the two coordinates of the value matrix on the border between solved trainings
+    and runaways, whose weights grow without end.
+
+    It holds for system P in the limit of small initial weights, and is negative.
     """
     return -2 * (n_categories - 1) / n_positions
 
@@ -278,8 +280,10 @@ _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of how many random initial weights lead to a value matrix with two coordinates of opposite sign,
-    once its norm has grown by each of `FACTORS`. Trainings that keep opposite signs run away.
+    """Returns a table of how many random initial weights have opposite signs of the value matrix's two coordinates,
+    alpha and beta, after its norm has grown by each factor in `FACTORS`.
+
+    Trainings that keep opposite signs run away.
 
     The last column is the share of starts with beta / alpha below half its value on the border between solving and
     running away.
@@ -297,8 +301,11 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Counts the random initial weights that lead to a value matrix with two coordinates of opposite sign, and to
-    strongly opposed ones, once its norm has grown by each of `FACTORS`: (2, factors).
+    """Counts the random initial weights for which the value matrix's two coordinates, alpha and beta, have opposite
+    signs after its norm has grown by each factor in `FACTORS`.
+
+    The result is (2, n_factors): all such weights, and those with beta / alpha below half its value on the border
+    between solving and running away.
     """
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1
@@ -366,8 +373,8 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares with the formula how many trainings run away (their weights grow without end) and how this share falls
-    with `init_sigma`, and counts the seeds for which the prediction is wrong.
+    """Tests the formula for the share of runaways (trainings whose weights grow without end) and for how it falls with
+    `init_sigma`. Also counts the seeds for which the prediction is wrong.
     """
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}

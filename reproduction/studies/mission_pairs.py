@@ -153,16 +153,16 @@ def moved(trials: Trials) -> Floats:
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """Returns a row with the init_sigma at which half of all trainings are stuck, after `moved` has converted each
-    trial's init_sigma to float64 and attention scale 1.
+    """Returns a row with the init_sigma at which half of all trainings would be stuck in float64 at attention scale 1.
+    Theory converts each trial's init_sigma to these settings.
     """
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Returns the parameters as regression columns (n_trials, terms) by name, and the fitted model of the init_sigma at
-    which half of the trainings are stuck; `None` instead of the model if there are too few trials.
+    """Fits a model of the init_sigma at which half of the trainings are stuck. Returns the parameters as regression
+    columns (n_trials, terms) by name, and the model, or `None` if there are too few trials.
     """
     columns = {
         "dtype": [trials.dtype == "float32"],
@@ -195,9 +195,10 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields rows with the init_sigma at which half of the trainings are stuck: one row for each floating-point type
-    and attention scale, and one for each model variant and attention scale. Each uses its own trials alone, without
-    regression.
+    """Yields rows with the init_sigma at which half of the trainings are stuck, for each attention scale with each
+    floating-point type and with each model variant.
+
+    Each row uses its own trials alone, without regression.
     """
     for names, column in ((DTYPES, trials.dtype), (VARIANTS, trials.variant)):
         for first, scale in itertools.product(names, SCALES):
@@ -293,8 +294,10 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows that count trials, over all trials and over those drawn last: trials without a training stuck at the
-    zero of the gradient, trials in which all are solved, and trials near the border between stuck and free.
+    """Returns rows that count three kinds of trials, among all trials and among the last ones drawn.
+
+    The three are trials with no training at the zero of the gradient, trials with all trainings solved, and trials near
+    the border between stuck and free.
     """
     border = one_border(trials)
     counts = {

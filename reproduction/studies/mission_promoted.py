@@ -86,8 +86,8 @@ def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValu
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials for each curve of the figure. `n_zero` counts the trainings of a trial that end at a zero of
-    the gradient.
+    """Returns the trials for each curve of the figure, by the curve's name. Their field `n_zero` counts the trainings
+    that end at a zero of the gradient.
     """
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
@@ -105,8 +105,8 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 
 def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
-    """Returns the numbers of the logarithmic bins of init_sigma; and for each curve of the figure the rate, in each
-    bin, of trainings that end at a zero of the gradient.
+    """Sorts the trials of each curve into logarithmic bins of init_sigma. Returns the bins' numbers, and by curve the
+    rate in each bin of trainings that end at a zero of the gradient.
     """
     places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
     every = np.concatenate(list(places.values()))

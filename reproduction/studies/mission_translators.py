@@ -47,8 +47,8 @@ from trainings where outcome not in ('failed', 'diverged') group by trial order 
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Tests on which parameters the losses of a finished sweep's translators and the roles of their attention heads
-    depend, and draws the losses.
+    """Tests how the losses of a finished sweep's translators, and the roles of their attention heads, depend on the
+    parameters. Draws the losses.
     """
     data = SweepData.open(sweep.place)
     with data.reading() as connection:
@@ -120,8 +120,10 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns a row with the factor by which one regression term of a parameter multiplies the excess loss (above the
-    lowest achievable loss): the exponential of the term's coefficient.
+    """Returns a row with the factor by which one regression term multiplies the excess loss (above the lowest
+    achievable loss).
+
+    The factor is the exponential of the term's coefficient.
     """
     low, high = fitted.conf_int()[1 + term]
     ours, low, high = (float(np.exp(exponent)) for exponent in (fitted.params[1 + term], low, high))
@@ -137,8 +139,9 @@ def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
 
 
 def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
-    """Tests for each pair of parameters whether the effect of one on the loss depends on the other. For init_sigma only
-    the linear and the square term are used.
+    """Tests for each pair of parameters, by regression of the loss, whether the effect of one depends on the other.
+
+    The products of terms that test this use only the linear and the square term of init_sigma.
     """
     main = np.column_stack(list(parts.values()))
     slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
@@ -171,8 +174,8 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports as hazard ratios how much faster attention heads take a role if every query may see more columns of rare
-    tokens, for equal windows.
+    """Reports hazard ratios: how much faster attention heads take a role if every query may see more keys outside its
+    window, for equal windows.
     """
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:

@@ -24,8 +24,8 @@ MARKOV = ("unigram", "bigram", "previous_token, layer 0", "induction, layer 1", 
 
 
 def compare(title: str, shown: Sequence[str], sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares how fast trainings of a finished sweep reach goals with each intervention and without one, as hazard
-    ratios.
+    """Returns hazard ratios: how much faster trainings of a finished sweep reach goals with each intervention than
+    without one.
 
     Args:
         title: The subject, the title of the table.

@@ -67,8 +67,10 @@ FULL_SIZE = Size()
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some thousand small models of system P, and draws three figures: plateaus, the valley at infinity (a
-    descent along which the weights grow without end), and softmax.
+    """Trains some thousand small positions-only models (system P), and draws their losses in three figures.
+
+    The figures show plateaus, the valley at infinity (a descent along which the weights grow without end), and softmax
+    attention.
     """
     rows: list[ComparedValue] = []
     figures: list[Path] = []
@@ -102,8 +104,8 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains system P from starts near the zero of the gradient, and draws how the loss stays near that of the mean
-    predictor on its way down.
+    """Trains positions-only models (system P) from starts near the zero of the gradient, and draws their losses, with
+    the plateau at the loss of the mean predictor.
     """
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)

@@ -142,8 +142,8 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Trains the models of solutions 1 and 3 (attention by positions) at ever smaller init_sigma, with keys and queries
-    as two matrices and merged into one.
+    """Finds the init_sigma at which half of the full models are stuck, with keys and queries as two matrices and merged
+    into one. The models are those whose attention depends on positions only.
     """
     del directory
     n_seeds = len(seeds)

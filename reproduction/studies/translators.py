@@ -204,8 +204,8 @@ PLANTED = {"encoder_self": (-1, 0, 1), "decoder_self": (-1, 0)}
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The size of the study that moves the attention of trained translators to one offset: how many translators it
-    trains, and with which settings.
+    """The settings of the study that moves a part of trained translators' attention to the key at one offset from each
+    query.
 
     Attributes:
         n_trainings: The number of translators, which have the workload's default parameters.

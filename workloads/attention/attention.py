@@ -341,8 +341,8 @@ def attention_scale_parameter() -> Any:
 
 
 class TransformerBlock(nn.Module):
-    """A pre-norm transformer block: attention, then a feed-forward part; each reads a LayerNorm of its input and is
-    added to it.
+    """A pre-norm transformer block: attention, then a feed-forward part. Each gets the LayerNorm of the residual
+    stream, and its output is added to the stream.
 
     x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
 

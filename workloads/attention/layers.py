@@ -88,8 +88,8 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """Computes sinusoidal position encodings, float64 (n_positions, d_model): sines and cosines of the position at
-    falling frequencies, in turns.
+    """Computes sinusoidal position encodings, float64 (n_positions, d_model): alternately sines and cosines of the
+    position, at falling frequencies.
 
     They are sin(p / 10000^(2i / d_model)) and its cosine for position p and i = 0, 1, ...
 

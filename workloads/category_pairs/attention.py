@@ -83,8 +83,8 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Returns the attention output (n_texts, n_categories, n_outputs): for each text and current category, the sum over
-    tokens of attention weight times value, computed as one matrix product.
+    """Sums values over positions, weighted by attention, as one matrix product. Returns the sums for each text and
+    category, (n_texts, n_categories, n_outputs).
     """
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)

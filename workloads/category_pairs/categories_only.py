@@ -130,8 +130,8 @@ SOURCE = "docs/theory.md, system C"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One problem of system C (attention by categories): the logits q, the values v, the target table q* and the
-    probabilities (n_categories,) of the categories.
+    """The weights and the problem of a categories-only model (system C): attention logits, values, target table, and
+    probabilities of the categories.
     """
 
     q_NN: Tensor
@@ -142,8 +142,8 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """Intermediate quantities of system C (attention by categories) from which its gradients are computed. They have
-    the same letters as in docs/theory.md.
+    """Intermediate results from which the gradients of a categories-only model (system C) are computed, named as in
+    docs/theory.md.
     """
 
     p_K: Tensor

@@ -105,8 +105,8 @@ def _share(part_BM: Tensor, text_BM: Tensor) -> float:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the weights that a flavour's penalty pulls to zero. A flavour is a variant of the combined model
-    whose penalty favours one of the three solutions; `unconstrained` has no penalty.
+    """Returns masks of the weights that a penalty pulls to zero. Each variant ("flavour") of the combined model is
+    penalized towards one of three solutions, except `unconstrained`.
 
     The paper names the flavours and does not print their losses; these are ours:
 
@@ -152,8 +152,8 @@ the CPU's cache. A device that is not listed takes all texts at once."""
 
 
 class FullModel(nn.Module):
-    """Predicts a random function of the previous and the current category at positions 2 to M, with an attention head,
-    LayerNorm and a feed-forward part.
+    """Predicts a random function of the previous and the current category at all positions but the first, with an
+    attention head, LayerNorm and a feed-forward part.
 
     The target is Y_i = q*(X_{i-1}, X_i), where X_i is the category at position i and q* the random table.
 
@@ -353,8 +353,9 @@ class FullModel(nn.Module):
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of the first linear layer after LayerNorm's gain and bias are merged into them. They
-        are applied before the division by LayerNorm's standard deviation.
+        """Returns weight and bias of the first linear layer, with LayerNorm's gain and bias merged into them.
+
+        The product of weight and features is divided by LayerNorm's standard deviation before the bias is added.
         """
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 

@@ -48,8 +48,8 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 def solution_scores(
     variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
-    """Scores how closely the attention matrices of trained full models match each of the paper's three solutions, and
-    labels each model with the solution that it implements.
+    """Scores how closely the attention matrices of trained full models match each of Shin & Matzinger's three
+    solutions, and labels each model with the solution that it implements.
 
     Returns:
         The scores (n_trainings,) by name, which are NaN if a block is zero or constant, or the variant does not have
@@ -97,8 +97,8 @@ def solution_scores(
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """Returns a matrix of logits or values extended to all categories and positions, (n_trainings, N + M, N + M) for N
-    categories and M positions. Rows and columns that the variant lacks are zeros.
+    """Extends matrices of logits or values by rows and columns of zeros to all N categories and M positions,
+    (n_trainings, N + M, N + M).
     """
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
@@ -152,8 +152,8 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single attention head of full models, (n_trainings, 1, 1). The head's role is the one of the paper's
-    three solutions that it implements, or another of `LABELS`.
+    """Scores the single attention head of each full model, (n_trainings, 1, 1). Its role is the one of Shin &
+    Matzinger's three solutions that it implements, or another of `LABELS`.
 
     `parameters` may be those of any of the trainings; `state` holds parameters and buffers, (n_trainings, ...) by name.
     """

@@ -119,8 +119,10 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """Converts a gradient term with respect to attention weights (written A) into one with respect to the logits before
-    the softmax.
+    """Converts a gradient term with respect to attention weights into one with respect to the logits before the
+    softmax.
+
+    In the term's text, A stands for the attention weights.
     """
     text = re.sub(r"\bq\b", "A", term.text)
     if term.weight != _LOGITS:
@@ -152,10 +154,10 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """Converts gradient terms with respect to the product k^t q of keys and queries into terms with respect to the
-    trained weights (k and q, or the product itself), and multiplies them by `factor`.
+    """Converts gradient terms with respect to the product of keys and queries into terms with respect to the trained
+    weights, and multiplies them by `factor`.
 
-    By the chain rule, a term S becomes q S' for k, and k S for q.
+    If k and q are trained separately, a term S with respect to k^t q becomes q S' for k, and k S for q (chain rule).
     """
     q = next(name for name in weights if name.startswith("q_"))
     k = next((name for name in weights if name.startswith("k_")), None)

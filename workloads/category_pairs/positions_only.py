@@ -76,8 +76,8 @@ class PositionsOnly(nn.Module):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns four measures of the weights: the norms of the logits and of the values, the coefficient `beta` of
-        the value matrix's part that averages over categories, and the coefficient `alpha` of the remainder.
+        """Returns four measures of the weights: the norms of the logits and of the values, and the coefficients `alpha`
+        and `beta` of two parts of the value matrix.
 
         `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
         P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow
@@ -132,11 +132,11 @@ def by_values(system: PositionsOnly) -> Tensor:
 
 
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the four numbers through which the value matrix enters the gradient with respect to attention: trace and
-    squared norm of its part that averages over categories, and of the remainder.
+    """Returns the traces and the squared norms of two parts of the value matrix: the part that averages over
+    categories, and the remainder.
 
-    With the matrix P that averages over categories they are a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v
-    P|^2.
+    The gradient with respect to attention depends on the values through these numbers only. With the matrix P that
+    averages over categories they are a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2.
     """
     N = v_NN.shape[0]
     b = v_NN.sum() / N

@@ -117,8 +117,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors to compare with. They are exact, or estimated on texts if system C
-        (attention by categories) is evaluated on texts.
+        """Returns the losses of simple predictors to compare with. They are exact, but for system C (attention by
+        categories) with a batch of texts they are averages over these.
         """
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)

@@ -46,8 +46,8 @@ LEAVES_BELOW = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """The losses of trainings before and after noise was added to the weights (a kick), and for each training the
-    smallest noise that freed it.
+    """The losses of trainings before and after noise was added to their weights (a kick), and the smallest noise after
+    which each training was no longer stuck.
 
     Attributes:
         before: For each training the loss before the kicks.
@@ -61,8 +61,8 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Returns for each training whether noise of at most the relative size `MOST_TELLING` freed it: only small
-        noise proves something."""
+        """Returns for each training whether noise of at most the relative size `MOST_TELLING` freed it. Larger noise
+        proves nothing, because it is like a new start."""
         return self.smallest <= MOST_TELLING
 
 
@@ -165,7 +165,7 @@ class _Scaled:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """Returns for each given training by how much its loss changes over its step.
+        """Returns by how much the loss of each given training changes over the given step of its weights.
 
         The change is integrated from the slopes along the step: the difference of two losses would lose such a small
         change to rounding.

@@ -137,7 +137,7 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which numbers p and heights w of blocks are candidates for the best fit, as a mask indexed [w - 1, p].
+    """Returns among which numbers p and heights w of blocks the best fit is sought, as a mask indexed [w - 1, p].
 
     The matrices are the identity with p blocks of w rows that attend to one column (Sigma_3).
     """
@@ -157,8 +157,11 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Returns by name each head's distances to structured matrices (identity, band, blocks) in which up to `n_free`
-    further entries are free. Each head has its own half-width and number of blocks."""
+    """Returns by name the distance of each head's attention to structured matrices (identity, band, blocks) that may
+    have up to `n_free` further nonzero entries.
+
+    `windows` and `num_pos` are each head's half-width of the band and number of blocks.
+    """
     T = attention.shape[-1]
     distances: dict[str, list[Tensor]] = {}
     for head, w, p in zip(attention, windows, num_pos, strict=True):
@@ -174,7 +177,7 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Selects each head's distance to the band of the head's own half-width. The last axis of `bands` has the distances
-    to bands of all half-widths."""
+    """Selects each head's distance to the band of one half-width, the head's own in `window_H`. The last axis of
+    `bands` runs over the half-widths."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

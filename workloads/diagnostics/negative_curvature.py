@@ -43,8 +43,8 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns for each training whether the smallest eigenvalue is surely negative: below 0 by more than `error`,
-        and by more than `share` times `largest`."""
+        """Returns for each training whether the smallest eigenvalue is surely negative: below 0 by more than its error,
+        and by more than the fraction `share` of the largest absolute eigenvalue."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 

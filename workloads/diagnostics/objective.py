@@ -91,8 +91,8 @@ within a few hundred."""
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Moves the weights v out of the "valley at infinity", a descent of the loss along which the weights grow without
-    end.
+    """Moves the value matrix out of the "valley at infinity", a descent of the loss along which the weights grow
+    without end.
 
     This is for the model whose attention sees positions only (system P). The reset replaces v P by alpha P, where P =
     11^t / N averages over the N categories.
@@ -118,7 +118,7 @@ def solves_after_reset(
     solved_level: float,
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns for each training whether it solves the task once `reset_valley` has changed its weights v.
+    """Returns for each training whether it solves the task once `reset_valley` has changed its value matrix.
 
     If so, only the valley at infinity (a descent along which the weights grow without end) had trapped it.
     """

@@ -52,8 +52,8 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns, as a mask per label, where each loss is at a reference level (the loss of a simple predictor): the
-    nearest level, if it is within `AT_LEVEL`.
+    """Returns as a mask for each label which losses are at a reference level (the loss of a simple predictor). A loss
+    is at the nearest level, if it is within `AT_LEVEL` of it.
 
     `AT_LEVEL` is a relative difference. The loss alone does not tell levels apart that are nearer to each other than
     twice this. The detail then names all of them.
@@ -107,10 +107,11 @@ def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) each training is overfit.
+    """Returns at which probes (measured steps) the held-out loss of each training has risen although its training loss
+    has fallen.
 
-    Its held-out loss is then `OVERFIT_SHARE` above the minimum so far, and its training loss is lower than it was at
-    that minimum.
+    The held-out loss must be `OVERFIT_SHARE` above its minimum so far, and the training loss lower than at that
+    minimum.
     """
     eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
     minimum = np.fmin.accumulate(eval_loss, axis=1)
@@ -160,7 +161,7 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
 
 
 def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Returns each loss raised by a share of its absolute value.
+    """Raises each loss by the fraction `share` of its absolute value.
 
     For positive losses the result equals (1 + share) loss to the last bit.
     """

@@ -34,8 +34,8 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance of each row of a matrix to the rows that a structured family (identity, band, blocks)
-    allows.
+    """Returns the distance of each row of an attention matrix to the nearest row that a structured matrix (identity,
+    band, blocks) may have.
 
     It follows from the row's sum and from `mass`, the sum of its entries where the family allows nonzero ones.
     """

@@ -19,8 +19,8 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each head's attention on three token patterns (previous token, duplicate token, induction), the same for
-    uniform attention, and the head's total attention.
+    """Returns how much of each head's attention falls on three token patterns (previous token, duplicate token,
+    induction), how much of uniform attention would, and the head's total attention.
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
@@ -44,8 +44,8 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns the pairs of query and key that belong to each token pattern, as a mask, and how much uniform attention
-    falls on each pattern.
+    """Returns for each token pattern which keys belong to it for each query, as a mask, and how much attention would
+    fall on the pattern if attention were uniform.
 
     The first result has a further last column for the total attention, which is true at each query that counts.
     """
@@ -73,13 +73,12 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence; the same with permuted
-    frequency ranks; and all queries.
+    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence. Also counts them after
+    the vocabulary's frequency ranks are permuted, and counts all queries.
 
-    What is counted are queries whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019,
-    section 5.3). Permuting the vocabulary's frequency ranks shows what chance explains: a head that prefers certain
-    tokens for a reason other than rarity scores as much with permuted ranks. Both are counted in the same sentences:
-    those whose rarest token is rare.
+    The permuted ranks show what chance explains: a head that prefers certain tokens for a reason other than rarity
+    scores as much with permuted ranks. All counts are of the same sentences: those whose rarest token is rare. Source:
+    Voita et al. 2019, section 5.3.
 
     Args:
         strongest: The strongest key of each query (`Looks`), or -1, (..., n_sentences, n_queries).
@@ -98,11 +97,10 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are the two rarest tokens of their sentence, and which sentences have a rare token, so that
-    the rare-token score counts them.
+    """Returns which keys are the two rarest tokens of their sentence, and which sentences have a token that is rare in
+    the vocabulary.
 
-    The first result has one array for the true frequency ranks, followed by one for each permutation of the ranks. A
-    sentence counts if its rarest token is rare.
+    The first result has one array for the true frequency ranks, followed by one for each permutation of the ranks.
     """
     tokens, keys, rarity = sentences.key_tokens, sentences.keys, sentences.rarity
     assert tokens is not None
@@ -174,8 +172,8 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns one of the counts. If it has an axis of offsets, zeros are added so that offsets run from `first` to
-        `past` - 1."""
+        """Returns the count of the given name. If it is by offset, zeros are added so that its offsets run from `first`
+        to `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value

@@ -15,8 +15,8 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """The correct ("gold") dependency arcs of sentences, each from a word to its governor. The sentences' queries and
-    keys are the same tokens.
+    """The correct ("gold") dependency arcs of sentences, each from a word to its governor. They require self-attention:
+    queries and keys are the same tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
