@@ -70,7 +70,7 @@ class Answer(ABC):
 
     @abstractmethod
     def _in_words(self) -> str:
-        """Returns the answer in one line of text."""
+        """Summarizes the answer in one line, for its `repr` and for notebooks."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
@@ -138,8 +138,8 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> 
 
 
 def as_format(table: pa.Table, format: TableFormat) -> Any:
-    """Returns the Arrow table itself, or converts it to a data frame of pandas or polars. Raises a `UserError` for an
-    unknown format, or if the format's library is not installed."""
+    """Returns an Arrow table in the given format: `arrow`, `pandas` or `polars`. Raises a `UserError` for another
+    format, or if pandas or polars is needed but not installed."""
     if format not in _FORMATS:
         advice = did_you_mean(format, _FORMATS, otherwise="leave format out to get an Arrow table")
         raise UserError("format", given=format, expected="one of the formats arrow, pandas and polars", fix=advice)
@@ -165,8 +165,10 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
 
 
 def html_table(table: pa.Table) -> str:
-    """Formats the first 20 rows of a table as HTML; a line below says how many rows are left out. All texts are escaped
-    and long ones are cut, because names of parameters and labels are untrusted."""
+    """Formats the first 20 rows of a table as HTML, with the number of the other rows below.
+
+    Texts are escaped, and long ones cut, because names of parameters and labels are untrusted.
+    """
     heading = "".join(f"<th{_LEFT}>{html_text(name)}</th>" for name in table.column_names)
     rows = [list(row.values()) for row in table.slice(0, _MOST_ROWS).to_pylist()]
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)

@@ -32,8 +32,11 @@ _TAILS = (0.025, 0.975)
 
 @dataclass(frozen=True, slots=True)
 class Decided(Record):
-    """How far the state of trainings at a step decides their outcome: a number from 0 to 1, with its 95% interval. It
-    is `None` if all continuations from this step have the outcome, or if none has."""
+    """How far the state of trainings at one step decides whether they end with an outcome: from 0 (not at all) to 1
+    (entirely), with a 95% interval.
+
+    `share` is `None` if all their continuations have the outcome, or all lack it.
+    """
 
     share: float | None
     low: float
@@ -41,7 +44,7 @@ class Decided(Record):
 
     @property
     def label(self) -> str:
-        """The decided share of the outcome with its interval: `0.52 [0.23, 0.81]`, or `-` without an estimate."""
+        """How far the state decides the outcome, with the interval: `0.52 [0.23, 0.81]`, or `-` without an estimate."""
         return "-" if self.share is None else f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
@@ -70,7 +73,7 @@ def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
 
 
 def _drawn(q_R: NDArray[np.float64], open_R: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the estimated share of the outcome that is decided, once for each of several random weightings of the
+    """Estimates how far the state of trainings decides the outcome, once for each of many random weightings of the
     trainings (Rubin's bootstrap)."""
     weights_DR = np.random.default_rng(0).standard_exponential((_N_DRAWS, len(q_R)))
     weights_DR /= weights_DR.sum(axis=1, keepdims=True)

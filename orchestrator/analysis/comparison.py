@@ -140,8 +140,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields each compared rate: the name of the rate, the label of its outcome or group (else empty), and the
-        difference between the two sweeps."""
+        """Yields the name, the label and the difference of each compared rate. The label is that of an outcome or a
+        group, else empty."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -182,8 +182,10 @@ def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """The end of each of several trainings; every column has one entry per training. The column `ended` is true for
-    trainings with the outcome whose rate is compared."""
+    """How several trainings ended: every column has one entry per training.
+
+    `ended` is true for trainings with the outcome whose rate is compared.
+    """
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -194,8 +196,7 @@ class _Ends:
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Counts the trainings of each trial, and those that have a property: (n_trials, 2). `has` says for each
-        training whether it has the property."""
+        """Counts for each trial its trainings, and those among them for which `has` is true: (n_trials, 2)."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 
@@ -223,8 +224,8 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes how several rates differ between sweeps A and B. Each rate is given by two masks, which mark the
-        trainings of A and those of B that have the property whose rate it is."""
+        """Computes how several rates (shares of trainings with a property) differ between sweeps A and B. For each rate
+        there are two masks, which mark the trainings with the property in A and in B."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
@@ -243,8 +244,11 @@ class _Compared:
         return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the change of the rate from sweep A to sweep B differs between groups of trials. Trainings with
-        the same configuration (without pairs: of the same trial) are not taken as independent."""
+        """Tests whether the change of the rate from sweep A to sweep B differs between groups of trials.
+
+        Trainings with the same configuration count as dependent. If the sweeps do not have pairs, trainings of the same
+        trial do.
+        """
         place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
         rows = []
         for sweep, ends in enumerate((self.a, self.b)):
@@ -345,8 +349,8 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Returns which trainings count in the compared rate: those with this outcome and, if one is given, this detail. It
-    is enough that the detail occurs in one of the sweeps."""
+    """Returns the ending (an outcome or `stuck`) whose rate is compared. If a detail of the outcome is given, it has to
+    occur in at least one of the two sweeps."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -368,8 +372,10 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Finds the parameters that have one value throughout sweep A and another throughout sweep B. If a training of A is
-    paired with one of B, the two may differ in these parameters only."""
+    """Finds the parameters that have one value throughout sweep A and another throughout sweep B.
+
+    Two trainings that are compared as a pair may differ in these parameters only.
+    """
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name, values in before.parameters.items():
         old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
@@ -406,7 +412,7 @@ def _pairs(
 def _crossing(
     names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
 ) -> Crossing:
-    """Groups the trials of both sweeps together by the bins of the named parameters."""
+    """Groups the trials of both sweeps by the bins (ranges of values) of the named parameters."""
     axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
     for name in names:
         for side in sides:

@@ -125,8 +125,11 @@ def paired_differences(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """Computes the difference between the rates of two sweeps whose trainings do not form pairs. For each trial, two
-    numbers are given: the trainings that count, and those with the property."""
+    """Computes the difference between the rates of two sweeps whose trainings do not form pairs.
+
+    `before` (sweep A) and `after` (sweep B) have two numbers for each trial: its trainings, and those with the
+    property.
+    """
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -143,8 +146,8 @@ def mcnemar(n_up: int, n_down: int) -> float:
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """Combines the intervals of two rates into the interval of their difference `plus - minus`. The method is
-    square-and-add: the distances from rate to bound are squared and added."""
+    """Combines the intervals of two rates into the interval of their difference `plus - minus`, by the square-and-add
+    method."""
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
@@ -154,8 +157,11 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns how strongly changes in one direction and changes in the other are correlated over clusters of pairs. A
-    positive correlation counts as 0, because it would narrow the interval."""
+    """Correlates the numbers of pairs that changed in one direction and in the other, over clusters (the pairs of one
+    configuration).
+
+    A positive correlation counts as 0: it would narrow the interval.
+    """
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
@@ -171,8 +177,8 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Computes each rate's difference between the sweeps on bootstrap samples of the clusters, (n_rates, n_samples);
-    `None` for a single cluster, which cannot be resampled."""
+    """Computes each rate's difference between the sweeps on bootstrap samples, (n_rates, n_samples). Whole clusters
+    (all pairs of one configuration) are drawn; with a single cluster the result is `None`."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

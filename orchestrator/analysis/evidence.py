@@ -71,10 +71,11 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns, for many candidate pairs of true rates of two groups, how much each possible result of one training
-    changes the log likelihood against the nearest pair that contradicts the statement, (4, P).
+    """Returns by how much each kind of training changes the log likelihood ratios that `ordered` averages, (4, P).
 
-    The four rows are for a training of group `lower` with the property, for one without it, and the same for `upper`.
+    Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest pair with `lower =
+    factor * upper`. The four rows are for a training of group `lower` with the property, for one without it, and the
+    same for `upper`.
     """
     rates = np.sin(np.pi / 2 * (np.arange(_N_RATES) + 0.5) / _N_RATES) ** 2
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
@@ -118,8 +119,8 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """Returns an interval of the median of `steps_R`, the steps at which trainings reached a goal. It stays valid
-    however often it is computed while trainings arrive.
+    """Returns an interval of the median of `steps_R`, the steps at which trainings reached a goal. It is valid no
+    matter when, or how often, it is computed while trainings arrive.
 
     Each end is a step in `steps_R`, `lowest`, or infinity.
     """

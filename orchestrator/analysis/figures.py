@@ -48,13 +48,13 @@ def house_style() -> Iterator[None]:
 
 
 def share_colours(outcome: str) -> str:
-    """Returns the name of the colour map in which shares of an outcome are drawn: green for `solved`, of which more is
-    better."""
+    """Returns the name of the colour map for shares of an outcome: green for `solved`, which is the desired outcome,
+    else the usual one."""
     return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """Returns the colour, dashes and marker of the lines of a group of trials, by the group's number. The styles repeat
+    """Returns the colour, dashes and marker of the line of a group of trials, by the group's number. The styles repeat
     after seven groups."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
@@ -110,8 +110,8 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """Returns the distances from an estimate to the ends of its interval, at least 0, in the form that `Axes.errorbar`
-    takes."""
+    """Returns the distances from an estimate to the two ends of its interval, in the form that `Axes.errorbar` takes; a
+    negative distance becomes 0."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]
 

@@ -54,8 +54,8 @@ _NONE: _Estimate = (None, None, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """The group of each training, by the bins of a parameter or by layer. `place` has the number of each training's
-    bin."""
+    """A division of trainings into groups: by the bins of a parameter, or by layer. `place` has the index of each
+    training's group in `labels`."""
 
     name: str
     labels: tuple[str, ...]
@@ -86,8 +86,8 @@ class HazardRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HazardRatios(DrawnAnswer):
-    """The hazard ratios of all bins of all parameters: how soon trainings reach the goal `what` (an outcome or a role)
-    in a bin, relative to another bin.
+    """How soon trainings reach the goal `what` (an outcome or a role) in each bin of each parameter, as the ratio of
+    the hazard (chance per step) to that in a reference bin.
 
     `note` says why some ratios could not be estimated; else it is empty.
     """
@@ -171,8 +171,8 @@ def ratio_label(ratio: HazardRatio) -> str:
 def _fit(
     times: OnsetTimes, factors: Sequence[Factor], came: Sequence[Ints], references: Sequence[int], once_per_trial: bool
 ) -> tuple[dict[tuple[int, int], _Estimate], str]:
-    """Fits the hazard model. Returns the estimated ratios, by the number of the factor and the number of its bin, and a
-    note for people."""
+    """Fits the hazard model. Returns each bin's hazard ratio, by (index of the factor, index of the bin), and a note on
+    ratios that could not be estimated."""
     estimates: dict[tuple[int, int], _Estimate] = {}
     terms = []
     inside = np.ones(len(times.step), np.bool_)
@@ -199,8 +199,8 @@ def _fit(
 def _regression(
     times: OnsetTimes, places: Sequence[Ints], terms: Sequence[tuple[int, int]], once_per_trial: bool
 ) -> tuple[list[_Estimate], str]:
-    """Fits the hazard model to the weighted counts of trainings that reached the goal, and of those that had not
-    reached it. The counts have one row for each trial in one combination of bins.
+    """Estimates the hazard ratios by a regression: for each interval between probes, it predicts the share of trainings
+    that reach the goal among those that had not reached it before.
 
     Args:
         places: For each factor, the number of each training's bin.
@@ -244,8 +244,10 @@ def _regression(
 
 
 def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tuple[Floats, Floats]:
-    """Counts, for each row (a trial in one combination of bins) and each interval between probes, two kinds of
-    trainings: those that had not reached the goal before the interval, and those that reached it within.
+    """Counts, for each interval between probes, the trainings that had not reached the goal before the interval, and
+    those that reached it within.
+
+    Each row of the counts is a trial in one combination of bins.
 
     Both counts are weighted and have the shape (rows, intervals).
     """

@@ -42,8 +42,8 @@ _Place: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class InterventionRatio:
-    """How much sooner trainings reach a goal with an intervention than without it: the hazard (chance per step) of
-    reaching the goal with it, divided by the hazard without it.
+    """How much sooner trainings reach a goal with an intervention: their hazard (chance per step of reaching the goal),
+    divided by the hazard of trainings without the intervention.
 
     Attributes:
         what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
@@ -74,8 +74,8 @@ class InterventionRatio:
 
     @property
     def label(self) -> str:
-        """The hazard ratio as `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` if no pair of trainings shows which of
-        the two was first."""
+        """The hazard ratio with its interval: `0.4 [0.2, 0.9]`, `0 [0, 0.1]` or `∞ [8, ∞]`; `-` if no pair shows which
+        of its two trainings reached the goal first."""
         if self.low is None:
             return "-"
         ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))
@@ -174,8 +174,10 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
 ) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
-    """Yields each goal with three numbers for each training: whether its end is known (1), the step, and whether it
-    reached the goal at this step."""
+    """Yields each goal with the step at which each training reached it, or was last seen without having reached it.
+
+    The three values of a training are 1, the step, and whether it reached the goal.
+    """
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()

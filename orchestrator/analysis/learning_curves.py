@@ -88,8 +88,8 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The quartiles, over the trainings with one outcome, of the loss at each step where at least half of these
-    trainings have a finite loss."""
+    """The quartiles of the loss by step, over the trainings with one outcome. Steps at which fewer than half of these
+    trainings have a finite loss are left out."""
 
     outcome: str
     points: tuple[CurveQuartiles, ...]
@@ -142,15 +142,16 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """Computes the quartiles of the loss by step for each outcome that has probes, in the order of `OUTCOMES`."""
+    """Computes the quartiles of the loss by step for each outcome, in the order of `OUTCOMES`. Outcomes whose trainings
+    were never probed are left out."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
 
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The quartiles of the loss by step, over the trainings with one outcome and one motion: `moving` if the loss was
-    still falling at the end, `still` if not.
+    """The quartiles of the loss by step, over those trainings with one outcome whose loss was still falling at the end
+    (`moving`), or over those whose loss was not (`still`).
 
     The motion is empty for trainings that diverged, failed or were pruned, of which it is unknown.
     """
@@ -162,14 +163,14 @@ class MotionCurve:
 
 
 def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the temporary table `endings`, if it does not exist. It has each training's outcome, its motion (whether
-    its loss was still falling at the end), and both as `outcome/motion`."""
+    """Creates the temporary table `endings`, if it does not exist: each training's outcome, its motion (whether its
+    loss was still falling at the end), and the text `outcome/motion`."""
     connection.execute(_ENDINGS)
 
 
 def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
     """Computes the quartiles of the loss by step for each outcome, separately for trainings whose loss was still
-    falling at the end (first) and for the others."""
+    falling at the end and for trainings whose loss was not."""
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()

@@ -76,8 +76,7 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One step of Newton's method on the way to the maximum of the likelihood: the coefficients, and what follows from
-    them."""
+    """The coefficients at one step of Newton's method, with the probabilities and the deviance that they give."""
 
     coefficients: Floats
     probability: Floats
@@ -92,9 +91,10 @@ class _Place:
 
 
 def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats) -> Floats:
-    """Returns the covariance of the coefficients of a logistic regression that converged, (P, P) for P terms. It allows
-    for trainings of one trial that depend on each other. Use it with Student's t and T - P degrees of freedom for T
-    trials.
+    """Returns the covariance of the coefficients of a converged logistic regression. It allows for dependence between
+    the trainings of a trial.
+
+    For P terms its shape is (P, P). Intervals with it take Student's t with T - P degrees of freedom, for T trials.
 
     Args:
         design: (T, P) the terms, one row for each trial.

@@ -29,7 +29,7 @@ def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[Sw
 
 
 def are_several(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> bool:
-    """Returns whether the environments with the given ids are known to include more than one type of machine."""
+    """Returns whether trainings ran on more than one type of machine, as far as their environments are known."""
     seen = _named(trainings, directories).values()
     return len({machine.machine for machine in seen} - {None}) > 1 or len({machine.torch for machine in seen}) > 1
 

@@ -22,11 +22,11 @@ _HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
-    """The step by which half of all trainings of a group have reached the goal (an outcome, a role or an event), with a
-    95% interval. A step is `None` if it cannot be read off the curve.
+    """The step by which half of a group's trainings have reached the goal (an outcome, a role or an event), with a 95%
+    interval. It is `None` if the group's curve stays below 1/2.
 
-    It is the first step at which the group's Kaplan-Meier curve is at least 1/2. For the interval, `low` and `high` are
-    the first steps at which the upper and the lower end of the curve's band are at least 1/2.
+    `step` is the first step at which the group's Kaplan-Meier curve is at least 1/2. For the interval, `low` and `high`
+    are the first steps at which the upper and the lower end of the curve's band are at least 1/2.
     """
 
     step: int | None
@@ -147,14 +147,13 @@ def onset_by(
     what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
 ) -> Onset:
     """Estimates for each group of trials the share of trainings that have reached the goal `what` (an outcome, a role
-    or an event), by step. The answer's note says what a reader must know to judge the curves."""
+    or an event), by step. `note` is a remark for readers of the curves."""
     factors = factors_of(times, crossing)
     return Onset(what, crossing.by, onset_curves(times, factors, once_per_trial), note, times, factors, once_per_trial)
 
 
 def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
-    """Returns the groups of the trainings by each parameter that the trials are grouped by: one factor per parameter,
-    which has the bin of each training."""
+    """Makes one factor (a division of the trainings into bins) for each parameter by which the trials are grouped."""
     factors = []
     for name, axis in zip(crossing.names, crossing.axes, strict=True):
         place = {trial: at for at, group in enumerate(axis) for trial in group.trials}
@@ -165,7 +164,7 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
     """Estimates the share of trainings that have reached the goal, by step, for each combination of bins that has
-    trainings. The bins of the last factor vary fastest."""
+    trainings. The curves are sorted by the first factor's bin, then by the next."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

@@ -100,8 +100,10 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns how many independent trainings would give an estimate of the share with the same variance, and a lower
-    bound of that number: one training per trial, or fewer where trainings are censored.
+    """Returns how many independent trainings would estimate the share with the same variance, and a lower bound of this
+    number.
+
+    The bound is one training per trial, or less where trainings are censored.
 
     Args:
         spread, spread_of_trials: Greenwood's variance, and the same variance with the terms of a trial's trainings
@@ -183,8 +185,10 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads the step at which an event (one of `event_names`) first held in each training. Which trainings are left
-    out, and which are censored, is as in `outcome_onsets`.
+    """Reads the step at which an event (one of `event_names`) first held in each training. Failed and pruned trainings
+    are left out.
+
+    Which trainings are censored is as in `outcome_onsets`.
 
     Args:
         after: Another event. If it is given, steps count from the step at which this other event first held, and
@@ -202,7 +206,10 @@ def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
     """Finds the first probe of each training whose `eval_loss` is more than 1% below a reference level (one of
-    `level_names`). Which trainings are left out, and which are censored, is as in `outcome_onsets`."""
+    `level_names`). Failed and pruned trainings are left out.
+
+    Which trainings are censored is as in `outcome_onsets`.
+    """
     trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
     return _read_times(connection, "below.step is not null", "below.step", trainings=trainings)
 

@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, repr=False)
 class SweepData:
     """The tables of one sweep or of several (`directories`), and methods that answer questions from them. Each answer
-    uses all rows that were committed before it."""
+    uses all rows that exist when it is computed."""
 
     directories: tuple[SweepDirectory, ...]
     _ledgers: tuple[Ledger, ...] = field(compare=False)
@@ -146,7 +146,7 @@ class SweepData:
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:
         """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`. Raises a `UserError` if DuckDB
-        refuses the query, the query has no result, or the format's library is missing."""
+        refuses the query or it has no result, or if pandas or polars is asked for and not installed."""
         # The query runs in a DuckDB database that is made for this query alone. In a shared database, an error inside
         # DuckDB would make all later queries fail.
         with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
@@ -262,9 +262,9 @@ class SweepData:
             return self._onset(connection, what, event_times(connection, event, after), by)
 
     def importance(self, objective: str | None = None) -> Importance:
-        """Estimates which parameters decide whether a trial is among the best by the sweep's objective, by PED-ANOVA.
-        If there are several objectives, name one, such as `rate of solved`; the default is the first. Raises a
-        `UserError` for several sweeps, whose trials were drawn from different spaces, or an unknown objective."""
+        """Estimates by PED-ANOVA which parameters decide whether a trial is among the best by an objective of the sweep
+        (such as `rate of solved`), by default the first. Raises a `UserError` for an unknown objective, or if several
+        sweeps are open, whose search spaces may differ."""
         if len(self.directories) > 1:
             raise UserError(
                 "importance",
@@ -322,7 +322,7 @@ class SweepData:
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Lists the names of the parameters that a sweep varies, or in which the opened sweeps differ."""
+        """Lists the parameters that a sweep varies, and those in which the opened sweeps differ from each other."""
         varied = dict.fromkeys(name for sweep in self.directories for name in swept_names(sweep.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(

@@ -112,8 +112,8 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Marks the points on the Pareto front: no other point is lower in one coordinate and at most equal in all others.
-    Of equal points, either all are on the front or none is.
+    """Marks the points on the Pareto front: those for which no other point is lower in one coordinate and at most equal
+    in all others. Equal points are treated alike.
 
     `losses` has a row per point and a column per objective; less is better.
     """
@@ -179,13 +179,14 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow. This is judged
-    by the number of steps after which a training is predicted, from its initialization, to leave the initial plateau of
-    the loss.
+    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow.
+
+    This is judged by a prediction, from a training's initialization, of the number of steps until it leaves the initial
+    plateau of the loss.
 
     Attributes:
-        stuck: Trainings that took at least twice the predicted number of steps: more steps would not have helped. slow:
-            Trainings that are still on the initial plateau after fewer steps than predicted: more steps would free
+        stuck: Trainings that took at least twice the predicted number of steps: more steps would not have helped.
+        slow: Trainings that are still on the initial plateau after fewer steps than predicted: more steps would free
             them.
         unknown: Trainings without a prediction, and trainings that are neither `stuck` nor `slow` by these rules.
         ratio: The median ratio of trained to predicted steps; infinite if most of the trainings are predicted to leave
@@ -208,8 +209,8 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings; `None` if for no stuck training it is predicted at which step it
-    leaves the initial plateau of the loss."""
+    """Counts the stuck and the merely slow trainings. Returns `None` if no stuck training has a predicted step at which
+    it leaves the initial plateau of the loss."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows are from versions of attnsweep that did not predict when a plateau of the loss ends.

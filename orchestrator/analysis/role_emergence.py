@@ -75,9 +75,11 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """The history of one role of attention heads in one layer, for R trainings: when it emerged in each, and how many
-    heads have it at the last probe. The two may disagree: a role that has emerged may be lost by the last probe, and a
-    role that heads first have at the last probe is not confirmed.
+    """The history of one role of attention heads in one layer, for R trainings: when the role emerged in each, and how
+    many heads have it at the last probe.
+
+    A role that has emerged may be lost by the last probe. A role that heads first have at the last probe has not
+    emerged, because no later probe confirms it.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
@@ -102,7 +104,7 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """Says for each training whether it has enough probes to confirm that a role emerged at the first one."""
+        """Says for each training whether it has enough probes to confirm that a role emerged."""
         return self.step >= 0
 
     @property
@@ -118,8 +120,8 @@ class RoleHistory:
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """Reads when each role of attention heads emerged, for each layer where the role occurs, or could occur because its
-    score is measured there. With `any_layer`, the heads of all layers are taken together."""
+    """Reads when each role of attention heads emerged, for each layer in which the role occurs or its score is
+    measured. With `any_layer`, the heads of all layers are taken together."""
     layer = str(_ANY_LAYER) if any_layer else "layer"
     cells = _cells(connection, layer)
     numbers = list(range(len(cells)))
@@ -266,7 +268,7 @@ def read_emergence(
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
     """Returns a note on what the curves of emerging roles assume about trainings that ended before their step budget;
-    empty if there are none."""
+    empty if there are no such trainings."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

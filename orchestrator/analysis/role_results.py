@@ -230,7 +230,7 @@ class RoleResults(Record):
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the roles of a sweep's attention heads; `None` if no head could have a role."""
+    """Reads the results on the roles of a sweep's attention heads. Returns `None` if no role occurs and none could."""
     histories = role_histories(connection)
     if not histories:
         return None

@@ -39,7 +39,8 @@ _LAST = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence for and against a statement or a claim: natural logarithms of e-values (averaged likelihood ratios)."""
+    """Evidence for and against a statement or a claim. Both are natural logarithms of e-values, which are averaged
+    likelihood ratios."""
 
     pro: float
     contra: float
@@ -56,8 +57,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median that was measured in one group, over the `n` trainings that count. Its interval stays valid
-    however often it is computed while trainings arrive.
+    """A rate or a median that was measured in one group, over the `n` trainings that count. Its interval is valid no
+    matter when, or how often, it is computed while trainings arrive.
 
     `is_value` marks the median of a metric, which is neither a rate nor a step.
     """
@@ -157,8 +158,8 @@ def e_value(log: float) -> float:
 
 
 def said(evidence: Evidence) -> str:
-    """Formats how strong the evidence is, for or against a claim, whichever is larger: `evidence 31 for` means an
-    e-value of 31 for the claim."""
+    """Formats the larger of the evidence for a claim and the evidence against it: `evidence 31 for` means an e-value of
+    31 for the claim."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
@@ -275,7 +276,7 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Power(Record):
-    """A forecast of how often, and after how many trainings, a claim is supported if all its statements hold with a
+    """A forecast of how often, and after how many trainings, a claim is supported if its statements are true by a given
     margin.
 
     Attributes:
@@ -299,8 +300,8 @@ class Power(Record):
 
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """Forecasts, by simulated verdicts, how soon a claim is supported if all its statements hold with a margin. It does
-    so for each margin with which all rates in the claim lie between 0 and 1."""
+    """Forecasts, by simulated verdicts, how soon a claim is supported if all its statements are true by a margin.
+    Margins for which a rate would be outside of 0 to 1 are left out."""
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS
@@ -319,8 +320,8 @@ def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """Simulates one verdict on a claim whose statements hold with a margin. Returns the number of trainings per group
-    at which the claim is supported, or infinity."""
+    """Simulates one verdict on a claim whose statements are true by a margin. Returns the number of trainings per group
+    at which the claim is supported, or infinity if it never is."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
@@ -337,7 +338,7 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Draws the random results of `n` simulated trainings for each side of a statement that holds with a margin."""
+    """Draws the random results of `n` simulated trainings for each side of a statement that is true by a margin."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound
@@ -350,8 +351,8 @@ def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator
 
 
 def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each side of a statement with the rate that simulated trainings get, so that the statement holds by the
-    margin."""
+    """Yields each side of a statement with the true rate of its simulated trainings, chosen so that the statement is
+    true by the margin."""
     lower, upper, bound = statement.lower, statement.upper, statement.bound
     if bound is not None:
         yield statement.quantities[0], bound - margin if upper is None else bound + margin

@@ -91,8 +91,8 @@ def is_judged(row: Row) -> bool:
 
 
 def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
-    """Extracts the data for a rate or a median from a group's rows. For a rate, it says whether each training has the
-    property; for a median, it is each training's step or value."""
+    """Extracts the data for a rate or a median from a group's rows: for a rate, whether each training has the property;
+    for a median, the step or value of each training."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         values = np.array([row[_column(quantity)] for row in judged], np.float64)
@@ -108,8 +108,8 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """Returns the last step at which a group's trainings could have reached the goal whose rate or median is computed;
-    infinite for a metric's value."""
+    """Returns the last step at which trainings of a group could have reached the goal of a rate or median; infinite for
+    a metric's value."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
@@ -177,8 +177,8 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which a role of attention heads emerged in each training. For trainings in which it did not
-    emerge, it is the last step at which this could have been confirmed."""
+    """Returns the step at which a role of attention heads emerged in each training. For the other trainings, it returns
+    the last step at which an emergence could have been confirmed."""
     came: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):

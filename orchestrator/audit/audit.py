@@ -121,8 +121,8 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks trainings that the sweep's self-check trained again, alone. They must have ended exactly as before, when
-    they shared a batched program with others."""
+    """Checks the trainings that the sweep's self-check repeated, each alone. They must end exactly as they did at
+    first, in a batched program with others."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -207,7 +207,8 @@ def _checks(
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """Calls the function `reading` and returns its result. If it raises an error, returns a problem that says why."""
+    """Returns the result of the function `reading`. If the function raises an error, returns a problem that describes
+    the error."""
     try:
         return reading()
     except UserError as damage:

@@ -113,8 +113,8 @@ class Books:
         return complete_among(self.rows, self.directory.spec.replicates)
 
     def count_trials(self) -> dict[str, int | None]:
-        """Counts the trials that should be trained (asked), those that are fully trained, and those whose results the
-        study (Optuna's record) has (told). Trials that the workload refused are left out."""
+        """Counts the trials that should be trained (`asked`), those that are fully trained (`trained`), and those whose
+        results are in Optuna's record (`told`). Trials that the workload refused are left out."""
         asked = {trial.number for trial in self.asked}
         return {
             "asked": len(asked),
@@ -123,8 +123,8 @@ class Books:
         }
 
     def count_wanted(self) -> int:
-        """Returns how many trainings the sweep's trials need together. If the number per trial depends on how trainings
-        end, it follows from the rows so far."""
+        """Returns how many trainings the sweep's trials need together. If a trial's number of trainings depends on how
+        they end, the rows so far decide it."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 
@@ -188,8 +188,8 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns all results that the study (Optuna's record) may rightly have for a trial: the results from all its
-    trainings, and from those before replicates were added or failed ones retried.
+    """Returns all results of a trial that the study (Optuna's record) may contain: those of all its trainings, and
+    those from before replicates were added or failed trainings were retried.
 
     The results from before a retry leave out the trainings that had failed by then.
     """
@@ -209,8 +209,8 @@ def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
 
 
 def compare_pruned(books: Books) -> Iterator[Fault]:
-    """Finds differences between the trials that the study (Optuna's record) has as pruned and the trainings that are
-    pruned in the ledger.
+    """Finds trainings whose pruning in the ledger disagrees with the pruning of their trial in the study (Optuna's
+    record).
 
     If all trainings of a trial share one pack (one batched program), they end at the step of the decision. If they are
     in several packs, some may end at a later probe.
@@ -251,8 +251,8 @@ def changed_parameters(books: Books) -> Problem | None:
 
 
 def compare_trainings(books: Books) -> Iterator[Fault]:
-    """Recomputes each training's parameters from the study, its seed from the sweep's seed, and its id from its
-    parameters and seed. Finds rows that differ."""
+    """Finds rows whose parameters, seed or id differ from the expected ones: these follow from the study (Optuna's
+    record) and the sweep's seed."""
     tasks: list[Task] = []
     places: list[int] = []
     for trial in books.asked:
@@ -279,7 +279,8 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[Problem, NDArray[np.bool_]]]:
-    """Yields each kind of fault that rows of the ledger may have, with a mask that marks the rows that have it."""
+    """Yields each kind of fault that rows of the ledger may have, with a mask that is true for the rows that have
+    it."""
     trainings = [task.training for task in tasks]
     yield _OTHER_SWEEP, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])

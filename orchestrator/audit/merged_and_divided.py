@@ -133,8 +133,8 @@ def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """Summarizes the audit of one shard (a share of the trials) as one check, whose line shows the counts of the first
-    check of the shard."""
+    """Summarizes the audit of one shard (a share of the trials) as a single check. Its line repeats the line of the
+    shard's first check."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
     problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)

@@ -31,7 +31,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: UserError, fix: str | None = None) -> Self:
-        """Makes a problem from an error, with the error's own fix unless another is given."""
+        """Makes a problem from an error, with the given fix or else the error's own."""
         return cls(f"{error.subject}: {error.given}", fix or error.fix)
 
 
@@ -97,8 +97,8 @@ class Audit:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the results for people: the checks of gradients if there were any, a line for each other check, then
-        the problems."""
+        """Prints the results for people: the checks of gradients, if there were any; then a line for each other check;
+        then the problems."""
         if self.gradients is not None:
             self.gradients.print(console)
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
@@ -109,8 +109,8 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """Formats the counts of trials: `asked 128 = trained 128 > told 127`; an unknown number is shown as `?` and not
-    compared."""
+    """Formats the counts of trials with the relations between them: `asked 128 = trained 128 > told 127`. An unknown
+    number is shown as `?`."""
     words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
     signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
     return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))

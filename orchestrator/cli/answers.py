@@ -45,8 +45,7 @@ def say_shortfall(sweep: "SweepDirectory") -> None:
 
 
 def say_passed_over(errors: Sequence[OSError]) -> None:
-    """Names on stderr the first folder that could not be read, with the reason, and the number of other such
-    folders."""
+    """Says on stderr that folders could not be read: names the first one with the reason, and counts the others."""
     if errors:
         more = f", nor {len(errors) - 1} more" if len(errors) > 1 else ""
         say(f"not looked into: {errors[0].filename} ({errors[0].strerror}){more}")

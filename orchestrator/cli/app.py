@@ -38,7 +38,7 @@ _PANELS = {
 
 
 class _Group(TyperGroup):
-    """The group of all commands. In its help, an option that takes no value (a switch) has no placeholder for one."""
+    """The group of all commands. Its help shows switches without a placeholder for a value, because they take none."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

@@ -129,8 +129,8 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """A context for a block of code. If an error of the machine, such as a full disk, ends the block, the user's shell
-    command is called with it, and the error is raised again."""
+    """A `with` block that calls the user's shell command if an error of the machine, such as a full disk, ends the
+    block. The error is then raised again."""
     try:
         yield
     except (SweepError, PoolError) as fault:

@@ -57,8 +57,8 @@ class Reproduction(Protocol):
     def cost(self) -> str: ...
 
     def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
-        """Returns a variant of the reproduction: at the size of the publication (`full`), or with the user's own text
-        (`corpus`).
+        """Returns this reproduction with other options: at the size of the publication (`full`), or with the user's own
+        text (`corpus`).
 
         Raises:
             UserError: For an option that the reproduction does not have.
@@ -131,8 +131,8 @@ def score_heads(
 
 
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
-    """Returns all reproductions that installed packages offer, by name, and an error for each entry point or name that
-    cannot be used."""
+    """Finds the reproductions that installed packages offer. Returns them by name, and an error for each that cannot be
+    loaded or whose name is taken."""
     reproductions: dict[str, Reproduction] = {}
     errors = []
     entries = importlib.metadata.entry_points(group="attnsweep.reproductions")

@@ -84,8 +84,7 @@ objects."""
 
 
 def _hide_leaks() -> None:
-    """Hides messages of libraries about leaked objects: lines that match `_LEAKS` are removed from what is written to
-    stderr."""
+    """Hides messages of libraries about leaked objects, by removing lines that match `_LEAKS` from stderr."""
     _flush()
     grep = shutil.which("grep")
     if not {"duckdb", "torch"} <= sys.modules.keys() or grep is None:

@@ -83,8 +83,8 @@ class PhaseDiagram(DrawnAnswer):
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
     def _shown(self) -> pa.Table:
-        """Returns the table for a notebook: in each cell of the plane the observed and the predicted number of
-        trainings with the ending; without a model, the trials."""
+        """Returns the table for a notebook: the observed and the predicted number of trainings with the ending in each
+        cell of the plane. If no model was fitted, returns the trials."""
         x, y = self.x.name, self.y.name
         if self.surface is None:
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
@@ -103,12 +103,12 @@ class PhaseDiagram(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """Draws the fitted probability and, beside it, how far the observed shares depart from it, with a note on the
-        fit; without a model, the trials."""
+        fit. If no model was fitted, draws only the trials."""
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability of the ending with the line where it is 1/2 and that line's band, and in the
-        same colours the observed shares."""
+        """Draws the fitted probability of the ending, and the line where it is 1/2 with the line's band. The observed
+        shares are drawn in the same colours."""
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
@@ -125,8 +125,8 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the probability of an ending as a function of two parameters to the rows of a ledger. Trials where one of
-    the parameters is null are left out. Raises the errors of `SweepData.phase_diagram`."""
+    """Fits the probability of an ending as a function of two parameters to a ledger's trainings. Leaves out trials
+    where a parameter is null. Raises a `UserError` for an unknown parameter, or one without numbers."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]

@@ -41,8 +41,8 @@ def phase_figure(
     parts: Sequence[Literal["model", "residuals"]],
     note: str = "",
 ) -> Figure:
-    """Draws a phase diagram (the probability of an ending over two parameters): a panel for each of `parts`, and the
-    note above the panels.
+    """Draws a phase diagram, which shows the probability of an ending over two parameters. It has one panel for each of
+    `parts`, and the note above them.
 
     The part `model` is the probability of the ending with its 50% line and band, and the observed shares in the same
     colours (without a surface, the trials alone). The part `residuals` shows observed beside expected shares in cells
@@ -106,8 +106,8 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws the trials, or the given cells of the plane, coloured by the observed share of trainings with the ending.
-    Returns the mark that the legend lists, by name."""
+    """Draws a dot for each trial, or a square for each of the given cells, coloured by the observed share of trainings
+    with the ending. Returns the mark for the legend, by name."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))

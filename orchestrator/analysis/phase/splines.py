@@ -56,8 +56,7 @@ class Splines:
 
     @classmethod
     def for_trials(cls, n_trials: int) -> "Splines":
-        """Chooses the number of splines for a number of trials: as many as these can determine if rough surfaces are
-        penalized."""
+        """Chooses the number of splines of each axis: the more trials, the more splines, within limits."""
         return cls(int(np.clip(round(2.5 * n_trials**0.25) + 3, _FEWEST_SPLINES, _MOST_SPLINES)))
 
     @property
@@ -66,16 +65,16 @@ class Splines:
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the products of splines at the given points. Only 16 products are not 0 at a point: returns their
-        numbers and their values, both (..., 16)."""
+        """Evaluates at each of the given points the 16 products of splines that are not 0 there. Returns their indices
+        and their values, both (..., 16)."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Evaluates the splines of one axis at the given points. Only 4 splines are not 0 at a point: returns their
-        numbers and their values, both (..., 4)."""
+        """Evaluates at each of the given points the 4 splines of one axis that are not 0 there. Returns their indices
+        and their values, both (..., 4)."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -168,8 +167,7 @@ class _Fit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Regression:
-    """The penalized logistic regression that fits the surface. Trials at nearly equal points share a place: T trials
-    lie at P places.
+    """The penalized logistic regression that fits the surface. Trials at nearly equal points are merged into one place.
 
     Attributes:
         n, weight, k: (T,) the number of trainings, the weight, and the share with the ending times the weight.
@@ -234,7 +232,7 @@ class _Regression:
             yield self._judged(float(smoothing), coefficients, penalty)
 
     def _maximum(self, coefficients: Floats, penalty: Floats) -> Floats:
-        """Maximizes the penalized likelihood by Newton's method; steps that go too far are halved."""
+        """Maximizes the penalized likelihood by Newton's method; a step that would lower it is halved."""
         from scipy import linalg
 
         at = self._loss(coefficients, penalty)
@@ -259,8 +257,8 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Sums the outer products of the terms, (B, B) for B terms, over all places (groups of trials at nearly equal
-        points). The weight of each place is its entry of `factor`."""
+        """Sums the outer products of the regression's terms over all places (groups of trials at nearly equal points),
+        weighted by `factor`: (B, B) for B terms."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -278,7 +276,7 @@ class _Regression:
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
-        """Computes the covariance of the coefficients of the chosen fit, and returns both as a surface."""
+        """Returns the chosen fit as a surface, with the covariance of its coefficients."""
         place, weight = self.place, self.weight
         probability = expit(fit.logit)
         leverage = self.weight_P * probability * (1 - probability) * fit.spread
@@ -301,14 +299,16 @@ class _Regression:
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """Computes the quadratic form `value @ matrix @ value` at each point, where `value` has the point's terms that are
-    not 0. It goes row by row to save memory."""
+    """Computes the quadratic form `value @ matrix @ value` at each point, row by row to save memory.
+
+    `value` has only the terms that are not 0 at the point, and `number` has their indices.
+    """
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums values of trials over each place, which is a group of trials at nearly equal points."""
+    """Sums the values of the trials at each place (a group of trials at nearly equal points)."""
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 

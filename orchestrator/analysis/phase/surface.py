@@ -189,8 +189,8 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The spread of results between trials, divided by that of independent trainings. Above 1, trainings of one
-        trial are dependent, or the surface does not fit."""
+        """How much the results of trials vary, relative to independent trainings. Above 1, trainings of one trial are
+        dependent, or the surface does not fit."""
         return self.logit.dispersion
 
     @property
@@ -216,8 +216,8 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns how far the probability 1/2 lies inside the 95% band at each point of the grid, (G, G); negative
-        outside the band.
+        """Returns how far 1/2 is inside the probability's 95% band at each point of the grid, (G, G); negative where
+        the band does not contain 1/2.
 
         Where all trials end alike the band may contain 1/2 far from any line of probability 1/2 (border), since the
         logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as inside.

@@ -96,7 +96,7 @@ class OutcomeRates(DrawnAnswer):
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
         """Returns, for each group with trainings, its most frequent outcome and that outcome's rate. The keys are the
-        numbers of the group's bins."""
+        indices of the group's bins."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]

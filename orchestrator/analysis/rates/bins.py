@@ -66,8 +66,8 @@ class Bins:
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """Returns for each value the index of its bin. Raises a `UserError` for a value that is not among the choices,
-        which means that the rows are from another sweep."""
+        """Returns the index of each value's bin. Raises a `UserError` for a value that is not among the parameter's
+        choices, since its row must be from another sweep."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -89,8 +89,8 @@ Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
 
 
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
-    """Makes wide bins of a parameter, whatever the values in the trials: decades, up to five equal parts, or one bin
-    for each choice."""
+    """Makes wide bins of a parameter from its range alone: decades, up to five equal parts, or one bin for each choice
+    of a categorical parameter."""
     if isinstance(dimension, Categorical):
         return Bins(dimension, ())
     if dimension.log:
@@ -107,14 +107,13 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins in which a rate is shown as a function of one parameter: the more trials have a value of it, the
-    narrower all bins are."""
+    """Makes the bins for showing a rate as a function of one parameter: the more trials, the narrower the bins."""
     return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins of one of two parameters that together divide trials into cells, from the parameter's value in
-    each trial."""
+    """Makes the bins of a parameter for showing a rate in the cells of two parameters: the more trials, the narrower
+    the bins."""
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
@@ -156,8 +155,8 @@ def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ..
 
 
 def _value(dimension: Float | Int, edge: float) -> float:
-    """Converts a bin's edge from the scale of the axis to a value of the parameter. An edge at a whole power of ten
-    gives an exact value."""
+    """Converts a bin's edge to a value of the parameter. On a logarithmic scale the edge is an exponent of ten; a whole
+    exponent gives an exact value."""
     if not dimension.log:
         return edge
     return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge
@@ -216,13 +215,11 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Returns how a parameter varies (as a range or a choice, with its limits), and the parameter's value in each trial
-    that has a bin.
+    """Returns how a parameter varies (its range or its choices), and its value in each trial. Trials whose value is in
+    no bin are left out.
 
     How it varies is taken from the specs if they agree, else from the values; it is `None` if no trial has a bin. If
     the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
-
-    If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
@@ -242,8 +239,8 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Returns whether figures show a parameter on a logarithmic axis: a range if the spec says so, a list of choices if
-    its numbers span a factor of ten."""
+    """Returns whether figures show a parameter on a logarithmic axis: a range if the sweep declares it as logarithmic,
+    a list of choices if its numbers span a factor of ten."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -294,13 +291,12 @@ class Crossing:
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def across(self, other: "Crossing") -> "Crossing":
-        """Combines this grouping with another one of the same trials: returns the grouping by the parameters of
-        both."""
+        """Combines two groupings of the same trials into one, by the parameters of both."""
         return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """Returns the groups that hold trials, by the numbers of their bins. The bins of the second parameter vary
-        fastest."""
+        """Returns the groups that hold trials, by the indices of their bins, sorted by the first parameter's bin and
+        then by the second's."""
         cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
             parts = [axis[at] for axis, at in zip(self.axes, place, strict=True)]
@@ -328,8 +324,11 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
 def read_crossing(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], binning: Binning = coarse_bins
 ) -> Crossing:
-    """Groups the trials of a ledger by the bins of the given parameters; for rates, use `fine_bins` with one parameter
-    and `cell_bins` with two. Raises a `UserError` for a parameter that the ledger has no column for."""
+    """Groups the trials of a ledger by the bins of the given parameters. Raises a `UserError` for a parameter that the
+    ledger has no column for.
+
+    For rates, use the binning `fine_bins` with one parameter and `cell_bins` with two.
+    """
     trials = frozenset(trial for (trial,) in connection.execute("select distinct trial from trainings").fetchall())
     axes = tuple(tuple(groups_by(specs, name, values_of(connection, name), binning)) for name in names)
     return Crossing(tuple(names), axes, trials)

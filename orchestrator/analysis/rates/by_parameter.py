@@ -23,7 +23,7 @@ _STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a training may end, as far as a rate counts it: stuck in any way, or with one outcome.
+    """An end of trainings whose rate can be computed: stuck in any way, or one outcome.
 
     Attributes:
         outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
@@ -67,16 +67,16 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The rate that a report is about: that of trainings with one ending (such as stuck). `is_sought` says whether a
-    higher rate is better."""
+    """The rate that a report is about: the share of trainings with one ending (an outcome, or `stuck`). `is_sought`
+    says whether a higher rate is better."""
 
     ending: Ending = STUCK
     is_sought: bool = False
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """Chooses the rate that a report is about: that of `outcome` if given, else of the first objective that is a rate,
-    else the stuck rate. Raises a `UserError` for an outcome that cannot occur.
+    """Chooses the rate that a report is about: the rate of the given outcome; without one, the first objective that is
+    a rate; without such an objective, the stuck rate. Raises a `UserError` for an outcome that cannot occur.
 
     A higher rate of a given outcome counts as better if the outcome is `solved`, or is one that the workload defines
     and that does not count as stuck.
@@ -94,8 +94,8 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """Makes the ending for an outcome (or `stuck`) and, unless it is `None`, a detail that occurs with the outcome.
-    Raises a `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger."""
+    """Makes the ending for an outcome (or `stuck`), optionally only with one detail of the outcome. Raises a
+    `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger."""
     if (outcome, detail) == (_STUCK, None):
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
@@ -174,8 +174,8 @@ def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """Computes the median loss of each trial's trainings, and returns the median of these over all trials. A loss that
-    is not finite counts as infinite; `None` if the result is infinite."""
+    """Computes the median loss of each trial's trainings, and returns the median of these medians. A loss that is not
+    finite counts as infinite; an infinite result is returned as `None`."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
@@ -186,7 +186,10 @@ def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
     """Computes a rate, such as the stuck rate, in the bins of each parameter that the sweep varies, in the order of the
-    search space. A conditional parameter has rates for each condition under which it varies."""
+    search space.
+
+    A conditional parameter has separate rates for each condition under which it varies.
+    """
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
@@ -221,7 +224,7 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes rates in the bins of each parameter like `rates_by`, but from counts that the caller gives.
+    """Computes rates in the bins of each parameter, like `rates_by`, but from given counts instead of a ledger.
 
     `rows` has each trial's values of the parameters `swept_names`; `counts` has each trial's `(n, k)`, the trainings
     that count and those with the ending.
@@ -248,10 +251,10 @@ def binned_rates(
 def rates_in_bins(
     parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
-    """Computes a rate in each bin of one parameter, from the parameter's value in each trial and the trial's `(n, k)`:
-    the trainings that count, and those with the ending.
+    """Computes a rate in each bin of one parameter, from the counts of each trial.
 
-    `where` is the condition that selected the trials.
+    `counted` has for each trial the parameter's value and `(n, k)`: the trainings that count, and those with the
+    ending. `where` is the condition that selected the trials.
     """
     values = [value for value, _ in counted]
     bins = binning(dimension, values)

@@ -110,16 +110,18 @@ def binomial_rate(k: int, n: int) -> Rate:
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate over the trainings of one trial. Its interval suits the rule by which the sweep chooses their
-    number."""
+    """Returns the rate over the trainings of one trial. If their number was decided by how they ended (`Sequential`
+    replicates), the interval allows for it."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Computes the share over all trainings of several trials. `counts` has for each trial `(n, k)`: the trainings that
-    count, and those with the property. The interval is that of `rate_interval`."""
+    """Computes the share of trainings with a property over all trainings of several trials, with its 95% interval.
+
+    `counts` has for each trial `(n, k)`: the trainings that count, and those with the property.
+    """
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials, share = len(trials), k / max(n, 1)
@@ -130,8 +132,10 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Computes the mean of the shares of several trials. `counts` has for each trial `(n, k)`: the trainings that
-    count, and those with the property. The interval is that of `rate_interval`."""
+    """Computes the mean, over several trials, of the share of trainings with a property, with its 95% interval.
+
+    `counts` has for each trial `(n, k)`: the trainings that count, and those with the property.
+    """
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
@@ -153,20 +157,20 @@ Pooling: TypeAlias = Callable[[Counts], Rate]
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """Chooses the function that combines the counts of these sweeps' trials into one rate: `pooled_rate` or
-    `mean_rate`."""
+    """Chooses how a rate is computed from the counts of trials: over all trainings (`pooled_rate`), or as the mean of
+    the trials' shares (`mean_rate`)."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether all trials have equal weight in rates. They must if the number of a trial's trainings depends on how they
-    end."""
+    """Whether all trials have equal weight in rates. This is necessary if a trial's number of trainings depends on how
+    the trainings end."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """Returns the weight of each training in a rate: 1 or, where all trials have to count equally, weights with the
-    same sum in every trial.
+    """Returns the weight of each training in a rate: 1 or, with `once_per_trial`, weights that have the same sum in
+    every trial.
 
     `trial` has the trial of each training. The sum of all weights is the number of trainings.
     """
@@ -177,8 +181,8 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weight of each trial in a rate, given its number of trainings `n`: this number or, where all trials
-    have to count equally, the mean of all these numbers."""
+    """Returns the weight of each trial in a rate: its number of trainings or, if trials have to count equally, the mean
+    of these numbers."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
@@ -206,15 +210,18 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns the squared ratio of the quantiles of the normal and of Student's t distribution, (z / t)^2. It accounts
-    for a variance that is estimated from only `n_trials` trials."""
+    """Returns the factor by which an effective number of trainings shrinks because the variance is estimated from only
+    `n_trials` trials.
+
+    It is (z / t)^2, from quantiles of the normal and Student's t distributions.
+    """
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
 
 
 def _effective_n(share: float, variance: float, n_trials: int, total: float) -> float:
-    """Returns how many independent trainings would give a rate with this variance."""
+    """Returns the effective number of trainings: how many independent ones would give a rate with this variance."""
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
@@ -224,7 +231,8 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the 95% interval of a rate over several trials, by the rules in this module's docstring.
+    """Returns the 95% interval of a rate over several trials: Wilson's, or the exact one if only a few trials differ
+    from the others.
 
     Args:
         n: The effective number of trainings.
