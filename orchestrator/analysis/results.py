@@ -120,8 +120,8 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
-        # The points are sorted, so no later point dominates the first of the remaining ones (is at least as good in
-        # every objective). Therefore the first one is on the Pareto front.
+        # The points are sorted, so the first of those left (`left[0]`) is not dominated by a later point: it is on the
+        # Pareto front.
         is_on_front[left[0]] = True
         left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
     return is_on_front[place.reshape(-1)]

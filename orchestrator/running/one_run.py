@@ -112,7 +112,7 @@ class OneRun:
             with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, DamagedFileError, PoolError) as error:
-            # The storage and the pool worked when the sweep began, so this error is not a fault of the spec.
+            # The storage or the trainers fail although they worked before, so the sweep can be continued later.
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
             # A KeyboardInterrupt gets here on a second Ctrl-C, or on a Ctrl-C before the sweep starts or while it ends.

@@ -92,8 +92,8 @@ class PackSizes:
         """Makes the `PackSizes` of a sweep. It starts from sizes that other sweeps found, unless the sweep has a pruner
         or a sampler that learns from results (`learns`)."""
         spec = directory.spec
-        # If the sampler learns from results, pack sizes (numbers of trainings per batched program) of other sweeps are
-        # not used, because draws must not depend on other sweeps. With a pruner they are not used either, because
+        # Pack sizes (numbers of trainings per batched program) of other sweeps are not used if the sampler learns from
+        # results, because draws must not depend on other sweeps. They are not used with a pruner either, because
         # pruning needs other sizes.
         uses_others = not learns and spec.pruner is None
         of_user = sizes_of_user(spec.workload, directory.engine) if uses_others else None

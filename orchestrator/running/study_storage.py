@@ -112,9 +112,8 @@ class JournalPieces:
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
         if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
-            # If the answer to a write is lost, the client repeats the write, and the store refuses the repetition. If
-            # the stored text is equal, this writer wrote it: texts of different writers always differ in their seals
-            # (chained digests).
+            # The store also refuses a write that the client repeats because the store's answer was lost. In this case
+            # the stored text equals ours. Texts of different writers always differ in their seals (chained digests).
             stored = self._prefix.versioned(f"{self._folder}/{name}")
             if stored is None or stored.text != text:
                 return False

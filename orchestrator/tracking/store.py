@@ -81,8 +81,8 @@ def tracking_uri(given: str | None = None) -> str:
         fault = "" if given else "it is empty"
         if database is not None and database.is_dir():
             fault = "a directory is there"
-        # `resolve` raises an error for links that lead in a circle, but only before Python 3.13. Later versions leave
-        # such links as they are.
+        # Before Python 3.13, `resolve` raises an error for links that lead in a circle. Later versions return such a
+        # link unchanged, so it is still a link here.
         elif database is not None and database.is_symlink():
             fault = "its links lead in a circle"
     except (OSError, RuntimeError, ValueError) as error:

@@ -102,8 +102,8 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # In causal attention, the keys after the query stay in place. For this, their sort keys ascend and are larger
-        # than the sort keys of all other keys.
+        # In causal attention, keys after the query stay in place: they are sorted by increasing numbers that are larger
+        # than those of all other keys.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)
 

@@ -86,8 +86,8 @@ class _Alone:
 
     def compare(self, loss: Tensor, gradients: State) -> None:
         """Computes loss and gradients of this training in plain PyTorch, and compares them with the engine's."""
-        # The module is built right before its use. So whatever `build` stores outside the module belongs to this
-        # training when the loss is computed.
+        # `build` may store something outside the module that the loss reads. So the module is built right before its
+        # loss is computed.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
         own_loss = self._at(self._state, self._batch, "loss", self._plain_loss)
