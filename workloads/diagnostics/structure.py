@@ -144,8 +144,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The places of the blocks in the structured matrix (identity with blocks) that is nearest to each given attention
-    matrix.
+    """For each attention matrix the nearest matrix that is the identity except for some blocks of rows: its distance,
+    and the places of its blocks.
 
     The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
 

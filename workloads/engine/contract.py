@@ -313,8 +313,8 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws by name the data of one step, with trainings as first axis; empty if the loss is computed exactly,
-        without data."""
+        """Draws the data of one step as tensors by name, with trainings as first axis; none if the loss is computed
+        exactly, without data."""
         del lanes, step
         return {}
 
@@ -329,8 +329,8 @@ class Workload(ABC, Generic[P]):
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws by name the held-out data that every measurement uses, with trainings as first axis; empty if
-        `eval_loss` is computed exactly."""
+        """Draws the held-out data that every measurement uses, as tensors by name, with trainings as first axis; none
+        if `eval_loss` is computed exactly."""
         del lanes
         return {}
 
@@ -397,8 +397,8 @@ class Workload(ABC, Generic[P]):
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table (`VerdictTable`) whose first condition that holds gives a training its outcome; `None` if
-        the workload defines `judge` instead."""
+        """Returns the table of conditions and outcomes (`VerdictTable`) that labels trainings; `None` if the workload
+        defines `judge` instead."""
         del parameters
         return None
 

@@ -17,7 +17,7 @@ _SHARE = 0.9
 
 
 class DeviceMemory(Protocol):
-    """Reads how much memory of a device is used at most since `begin`, and how much is free."""
+    """Reads the peak of a device's used memory since `begin`, and how much memory is free."""
 
     def begin(self) -> None:
         """Starts to measure the peak of allocated memory, relative to the memory that is allocated now."""

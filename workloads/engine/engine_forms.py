@@ -112,8 +112,8 @@ Rule = Callable[..., Tensor]
 
 
 def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
-    """Makes a dropout function that draws one random decision per index of the first `n_axes` axes. Entries that differ
-    only in later axes are dropped together."""
+    """Makes a dropout function that draws one random decision for all entries that differ only after the first `n_axes`
+    axes."""
 
     def rule(
         masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool

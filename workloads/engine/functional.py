@@ -107,7 +107,7 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Makes a function of a module the forward pass of a new module.
+    """A module whose forward pass is a given function of another module.
 
     `functional_call` can replace weights only during a forward pass.
     """

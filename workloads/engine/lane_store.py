@@ -94,7 +94,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """Returns the batches of steps `start` to `until` - 1, or of only the first few of these steps."""
+        """Returns the batches of one or more steps, from `start` on and before `until`."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             # Only one batch is kept if it has dropout masks, because masks take much memory.

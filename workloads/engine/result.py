@@ -59,7 +59,7 @@ class PackResult:
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """Returns the result that measuring at the given steps only would have given.
+        """Returns the result as if the trainings had been measured only at the given steps.
 
         The steps must include the last probe (measured step) of each training.
         """

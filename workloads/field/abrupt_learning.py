@@ -24,7 +24,7 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention in which the weight of each query on each key has a fixed factor, for softmax or linear attention.
+    """Attention, softmax or linear, whose weights are multiplied by a fixed factor for each pair of positions.
 
     With scale s the weights are softmax(s Q K^t + ln factor), or s Q K^t times the factor. As in the source, the
     weights without a softmax are not divided by the number of keys.

@@ -121,9 +121,7 @@ def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the distance of the loss from the optimum, as a fraction of the distance that the output 0 has: 1 at the
-    output 0, 0 at the optimum.
-    """
+    """Returns how far the loss is from the optimum: 1 at the loss of the output 0, 0 at the optimum."""
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 

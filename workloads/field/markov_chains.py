@@ -150,7 +150,7 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of each head's attention that is on tokens whose preceding token equals the query's token,
+    """Returns the fraction of each head's attention that is on tokens just after a copy of the query's token,
     (n_blocks, n_heads). Queries without such tokens are left out.
     """
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
@@ -160,8 +160,8 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns a condition on trainings: the model's predictions are nearer to those of the named strategy than to those
-    of the other strategies, by the KL divergence `_distance`.
+    """Returns the condition that a model's predictions are nearer to the named strategy than to the other strategies,
+    by the KL divergence `_distance`.
     """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:

@@ -79,7 +79,7 @@ def axis_of(node: fx.Node, dim: int) -> int:
 
 
 def equal_lanes(*values: Tensor) -> list[Tensor]:
-    """Expands the last axis of all tensors, which is the training, to the size of the largest one."""
+    """Expands the last axis of all tensors, which is the training, to the same size."""
     lanes = max(value.shape[-1] for value in values)
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 

@@ -61,8 +61,8 @@ class StepGraph:
 
 
 def step_inputs(lanes: LaneState) -> State:
-    """Returns by `<prefix>/<name>`, without copying, the tensors that a program reads at every step. Their first axis
-    is the training."""
+    """Returns, without copying, the tensors that a program reads at every step, named `<prefix>/<name>`. Their first
+    axis is the training."""
     optimizer, views = lanes.stepping, lanes.problem.layout.views
     state = optimizer.state_of({ROWS: lanes.rows})
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
