@@ -46,8 +46,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Stores files that the driver (main process) has sent in a temporary folder. From then on `given_file` finds them
-    by their paths on the driver's machine."""
+    """Writes files from the driver (main process) into a temporary folder. From then on `given_file` finds them by
+    their paths on the driver's machine."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"

@@ -108,8 +108,8 @@ class TrainingParameters(Hyperparameters, _Start):  # Dataclasses put the fields
 
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
-        """Returns the declarations of all parameters by name, in order of declaration. Retired parameters are left
-        out."""
+        """Returns the declarations of all parameters by name, in order of declaration. Parameters that only sweeps of
+        earlier versions have are left out."""
         return dict(_declared_by(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
@@ -175,7 +175,8 @@ class TrainingParameters(Hyperparameters, _Start):  # Dataclasses put the fields
         return {}
 
     def values(self) -> dict[str, Value]:
-        """Returns the values of all declared parameters by name. Retired parameters are left out."""
+        """Returns the values of all declared parameters by name. Parameters that only sweeps of earlier versions have
+        are left out."""
         return {name: getattr(self, name) for name in self.declared()}
 
     def refused(self, name: str, expected: str, fix: str) -> SpecError:

@@ -63,7 +63,7 @@ def check_workload(
     *,
     quick: bool = False,
 ) -> None:
-    """Runs all checks of this module on a workload. Trainings with equal static parameters are checked together.
+    """Runs all checks of this module on a workload. Trainings that can share a program are checked together.
 
     Nothing is compiled: the checks train with `vmap`, with the settings of a trainer process (one thread).
 

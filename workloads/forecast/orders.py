@@ -81,7 +81,7 @@ class Start:
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns each training's loss and gradient at the first step, for weights given as one row of `rows` per
+        """Returns each training's loss and gradient at the first step. The weights are those in `rows`, one row per
         training."""
         leaf = rows.detach().requires_grad_()
         return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)

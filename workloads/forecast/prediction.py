@@ -170,10 +170,10 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """Predicts, without training, the step at which each training leaves its initial plateau, as `escape_times` defines
-    it.
+    """Predicts, without training, the step at which each training leaves its initial plateau.
 
-    The step is NaN if no law applies, and infinite if the law says that the training never leaves.
+    `escape_times` defines what leaving is. The step is NaN if no law applies, and infinite if the law says that the
+    training never leaves.
 
     The law holds for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or intervention)
     on a loss that is the same at each step, from a start at which the gradient is proportional to init_sigma or a

@@ -310,8 +310,8 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns a mask of the tokens of the segment's first round, where a previous-token head writes what induction
-        heads read in the second round.
+        """Returns a mask of the tokens in the first round of the repeated segment. Induction heads in the second round
+        read what a previous-token head writes there.
         """
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
@@ -385,8 +385,8 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up the negative log-probabilities of tokens, given by indices (n_trainings, n_sequences, n_tokens) into
-    each training's table of probabilities.
+    """Returns the negative log-probabilities that each training's table has at the given indices, (n_trainings,
+    n_sequences, n_tokens).
     """
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)

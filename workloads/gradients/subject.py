@@ -26,7 +26,7 @@ _SOME_EVALUATIONS = 100
 
 @dataclass(frozen=True)
 class Subject:
-    """Trainings with equal static parameters whose gradients are to be checked, at weights of the caller's choice."""
+    """Trainings whose gradients are to be checked, at weights of the caller's choice. They can share a program."""
 
     workload: Workload[Any]
     where: str
@@ -37,7 +37,7 @@ class Subject:
     batch: Batch
 
     def select(self, lanes: Tensor) -> "Subject":
-        """Selects the trainings at the given positions (int64)."""
+        """Returns the same subject with only the trainings at the given positions (int64)."""
         weights, buffers, batch = (selected(tensors, lanes) for tensors in (self.weights, self.buffers, self.batch))
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 

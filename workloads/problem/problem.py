@@ -220,7 +220,7 @@ def _static(parameters: Any) -> dict[str, Any]:
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """Returns by name the values (n_trainings,) of those parameters of the user's functions that may differ between
+    """Returns by name the values, (n_trainings,) each, of the arguments of the user's functions that may differ between
     trainings of one program.
     """
     declared = lanes.shared.declared()

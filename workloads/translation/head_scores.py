@@ -45,7 +45,7 @@ ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The word alignment of a batch of sentences with their translations.
+    """For a batch of sentences with their translations, the source word that each target word translates.
 
     Attributes:
         place_BQ: The position of the source word that the next target word of each query translates; -1 if there is
@@ -260,8 +260,8 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates the counts and distances from which the scores of one layer's attention heads are computed,
-    (n_trainings, n_heads), over buckets of sentences.
+    """Accumulates over buckets of sentences what is needed to score the attention heads of one layer, (n_trainings,
+    n_heads).
     """
 
     def __init__(self, layer: str, longest: int) -> None:

@@ -253,9 +253,7 @@ def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
 def _padded(
     by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
 ) -> NDArray[_Number]:
-    """Returns a list of values for each sentence as one array, padded with `filler` to the longest sentence,
-    (n_sentences, longest).
-    """
+    """Packs lists of values, one per sentence, into an array (n_sentences, longest), padded with `filler`."""
     padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
     is_value = np.arange(lengths.max()) < lengths[:, None]
     padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))
