@@ -131,8 +131,8 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits for the process that writes to MLflow to end: for at most `timeout` seconds. If `timeout` is `None`,
-        waits as long as trials are still being logged."""
+        """Waits at most `timeout` seconds for the process that writes to MLflow to end; with `None`, as long as it
+        keeps logging trials."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)

@@ -243,8 +243,8 @@ def trial_of(run: "Run") -> int:
 
 
 def experiment_name(workload: str) -> str:
-    """Returns the name of the MLflow experiment for a workload: the workload's registered name, or the class in
-    `module:Class`.
+    """Returns the name of the MLflow experiment for a workload: its registered name or, for a workload given as
+    `module:Class`, the class's name.
 
     It depends on the spec alone: loading the workload would import torch, and the workload may no longer exist.
     """

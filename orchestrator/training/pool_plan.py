@@ -182,8 +182,8 @@ class PoolPlan:
         return {**shares, None: Counter(allotment.pending)}
 
     def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
-        """Records that a trainer is up. If its versions or code differ from the driver's, ends the trainer and gives up
-        its node."""
+        """Records that a trainer is up. If its code or software versions differ from the driver's, ends the trainer and
+        gives up its node."""
         if changes:
             self.record.give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
             return [self._end(number)]

@@ -206,8 +206,7 @@ def _device_here(device: Device) -> str:
 
 
 def _check_fits(resources: Resources) -> None:
-    """Raises an error if the run wants more cores, GPUs or nodes than this machine has and Ray runs on this machine
-    alone."""
+    """Raises an error if Ray runs on this machine alone and the run wants more cores, GPUs or nodes than it has."""
     from attnsweep.orchestrator.training.cluster import usable_nodes
 
     nodes = usable_nodes() or []

@@ -270,8 +270,11 @@ def _whole(step: float) -> int | None:
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns the BLEU scores of the translations that trainings wrote: for each set of sentences an array `bleu_<set>`
-    with one value per training; NaN where a training did not end normally."""
+    """Returns the BLEU scores of the translations that trainings wrote, (n_trainings,) for each set of sentences. A
+    training that did not end normally has NaN.
+
+    The scores of a set are named `bleu_<set>`.
+    """
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:

@@ -135,8 +135,8 @@ def from_zero(curves: Curves, metric: str) -> Bounds:
 
 
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
-    """Draws the mean of each metric over seeds against the epoch, with 95% intervals: a row of plots per metric, a
-    column per attention scale, a colour per training length.
+    """Draws the mean of each metric over seeds, with 95% intervals, against the epoch. A row of plots shows one metric,
+    a column one attention scale, and a colour one training length.
     """
     cells = cells_of(curves)
     scales = list(dict.fromkeys(cell.attention_scale for cell in cells))

@@ -83,8 +83,7 @@ def main() -> int:
 
 
 def claims_of(folder: Path, seed: int | None, budget: int | None) -> list[Claim]:
-    """Loads claims that can be verified by training from the files of a folder, sorted by name, with changed seed or
-    budget if given.
+    """Loads from the files of a folder the claims that can be verified by training, sorted by name.
 
     Args:
         folder: The folder of the claims' files.

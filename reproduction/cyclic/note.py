@@ -171,8 +171,8 @@ def swapped_rectifier() -> tuple[float, float]:
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """Returns the errors of the note's formula for the differential of a row softmax: first with the square of the row
-    sums of exp(X) in the denominator, then as printed, with their first power.
+    """Returns the errors of two formulas for the differential of a row softmax: one with the square of the row sums
+    of exp(X) in the denominator, and the printed one, with their first power.
 
     The formula is that of tr(A' d softmax(X)), where A is a constant matrix and ' transposes.
     """

@@ -66,7 +66,7 @@ class Plateau:
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Compares a finished sweep over `optimal_scale` (a bias of attention towards the right tokens) with the paper, and
-    draws how many trainings have left the loss plateau by step.
+    draws how many trainings have left the loss plateau at each step.
     """
     plateaus = plateaus_of(sweep, "optimal_scale")
     return Comparison(

@@ -47,8 +47,8 @@ Cells = Mapping[tuple[str, int, int], Cell]
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with the paper, and draws how many trainings are solved by embedding width and width of
-    the hidden layer.
+    """Compares a finished sweep with the paper, and draws how many trainings are solved for each width of the embedding
+    and of the hidden layer.
     """
     rows = queried(sweep, _CELLS)
     n_letters = int(rows[0][3])

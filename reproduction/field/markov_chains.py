@@ -40,10 +40,10 @@ trainings, the median's interval is then known."""
 
 
 class Stages(NamedTuple):
-    """The step at which a training's predictions first come nearest to the unigram strategy, and to the bigram
+    """The first steps at which a training's predictions are nearest to the unigram strategy, and to the bigram
     strategy; and whether its attention heads have the roles that the paper describes.
 
-    A step is infinite if the training never comes nearest to the strategy.
+    A step is infinite if the predictions are never nearest to the strategy.
     """
 
     unigram: float
@@ -149,8 +149,8 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the steps from which a strategy is the nearest one to the predictions of trainings. Trainings in which it
-    never is, or is from the start, are left out.
+    """Returns the first steps at which the predictions of trainings are nearest to a strategy. Trainings in which they
+    never are, or are from the start, are left out.
     """
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 

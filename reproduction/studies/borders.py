@@ -143,8 +143,8 @@ tried beyond each end."""
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns the border of a falling rate, the x at which it crosses one half, with its 95% interval. The data are
-    pairs of x and whether the property holds.
+    """Returns the border of a falling rate, with its 95% interval: the x at which the rate crosses one half. The data
+    are the x of each training, and whether it counts towards the rate.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -234,8 +234,8 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns -2 log likelihood of each candidate for the border (where a rate crosses one half), at the best
-    steepness, for each of three shapes of the curve: (n_borders,) each.
+    """Returns -2 log likelihood of each candidate for the border (where a rate crosses one half), (n_borders,) for each
+    of three shapes of the rate's curve. The steepness is the best one for each border.
     """
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
