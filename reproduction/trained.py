@@ -157,8 +157,8 @@ _known: dict[str, Programs] = {}
 
 
 def block_programs(workload: str) -> Programs | None:
-    """Returns the compiled programs with which the block engine trains a workload; each is compiled only once. `None`
-    if this machine cannot compile.
+    """Returns the compiled programs that train a workload's models, or `None` if this machine cannot compile. Each
+    program is compiled only once.
 
     Args:
         workload: The workload's name.

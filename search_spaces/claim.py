@@ -112,8 +112,8 @@ class Claim(SpecModel):
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep directory stores it: without the folder of a user's workload file, because the
-        directory contains a copy of that file."""
+        """Returns the claim as a sweep directory stores it: of the path of a user's workload file, only the file's name
+        is kept, because the directory contains a copy of the file."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:

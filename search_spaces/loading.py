@@ -85,8 +85,8 @@ def _made_by(path: Path, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Returns a workload's name in which the path of a file is resolved relative to the folder of the spec. Registered
-    names stay unchanged.
+    """Resolves a workload's name relative to the folder of the spec if it is the path of a file. Registered names stay
+    unchanged.
 
     The result is absolute, so that the sweep can be resumed from any directory.
     """

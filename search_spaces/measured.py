@@ -59,8 +59,8 @@ class LossQuantile(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name of the quantile in tables and figures: `loss_quantile` for the median, with the level for any other,
-        such as `loss_quantile 0.9`."""
+        """The name of the quantile in tables and figures: `loss_quantile` for the median, else, for example,
+        `loss_quantile 0.9`."""
         return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
 
 
@@ -84,8 +84,8 @@ class OnsetQuantile(Positional):
 
     @property
     def label(self) -> str:
-        """The name of the quantile in tables and figures: `onset of solved` for the median, with the level for any
-        other, such as `onset of solved 0.9`."""
+        """The name of the quantile in tables and figures: `onset of solved` for the median, else, for example, `onset
+        of solved 0.9`."""
         return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
 
 

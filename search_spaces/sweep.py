@@ -185,8 +185,8 @@ class Sweep(SpecModel):
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns by name the dimension of each parameter: how it varies. A parameter of a `Zip` varies over its column
-        of values in the rows."""
+        """Returns by name the dimension of each parameter: how it varies. A parameter of a `Zip` takes the values that
+        the rows of the `Zip` have for it."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):

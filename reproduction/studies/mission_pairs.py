@@ -122,8 +122,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns the factors by which other parameters multiply the init_sigma at which half of the trainings are stuck,
-    as theory predicts them, by parameter value.
+    """Returns by parameter value the factors by which other parameters should, in theory, multiply the init_sigma at
+    which half of the trainings are stuck.
 
     The factors follow if attention's gradient has the size (attention scale) * init_sigma^2 and L-BFGS stops by
     comparing losses.

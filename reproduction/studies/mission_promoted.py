@@ -38,8 +38,8 @@ def reproduce_promoted(directory: Path, console: Console) -> Comparison:
 
 
 def compare_promoted(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Repeats in float64 each training of a float32 sweep that is stuck, and compares between float32 and float64 the
-    init_sigma at which half of the trainings are stuck.
+    """Repeats the stuck trainings of a float32 sweep in float64, and reports for both types the init_sigma at which
+    half of the trainings are stuck.
     """
     rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
     console.print(f"promoting {len(rows)} stuck trainings of float32")

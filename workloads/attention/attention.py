@@ -274,8 +274,8 @@ class Attention(HoldableHeads):
         return self.out(side_by_side(weight_BHQK @ value_BHKE)), weight_BHQK
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
-        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries. Heads that are
-        clamped get other weights afterwards.
+        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries, before those of
+        clamped heads are replaced by fixed patterns.
         """
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
@@ -301,8 +301,7 @@ class Attention(HoldableHeads):
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Checks that the width of the model, the number of heads and the form of keys and queries fit together. The
-    arguments are those of `Attention`.
+    """Checks that `d_model`, `n_heads`, `qk` and `qk_rank` fit together. They are arguments of `Attention`.
 
     Raises:
         SpecError: If `qk` is unknown, D is not a multiple of H, or `qk_rank` is given with `merged`.
@@ -319,16 +318,16 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
 
 
 def qk_parameter(since: str | None = None) -> Any:
-    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product). `since` is the
-    version that added it, if the workload had been released before.
+    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product). If a released
+    workload gets it later, `since` is the first version that has it.
     """
     doc = "train the matrices of queries and keys (factored), or their product as one parameter (merged)"
     return parameter("factored", doc, choices=QK_FORMS, static=True, since=since)
 
 
 def qk_rank_parameter(since: str | None = None) -> Any:
-    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys). `since` is the version
-    that added it, if the workload had been released before.
+    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys). If a released workload
+    gets it later, `since` is the first version that has it.
     """
     doc = "factored: width of a head's queries and keys; null = d_model / n_heads"
     return parameter(None, doc, low=1, high=10_000, static=True, since=since)

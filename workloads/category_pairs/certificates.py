@@ -62,8 +62,8 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Splits the state of one training into a loss function of the parameters, in which the buffers are fixed, and the
-    parameters.
+    """Returns the losses of trainings as a function of their parameters, with all buffers fixed, and the parameters in
+    `state`.
     """
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters

@@ -32,7 +32,7 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the positions of the query and of the key of each arc, as two arrays (2, n_arcs).
+        """Returns the positions of the query and of the key of each arc, in both directions: two arrays (2, n_arcs).
 
         In the first row the query is the dependent and the key its governor, in the second row vice versa.
         """
