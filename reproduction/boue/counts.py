@@ -78,9 +78,7 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """Returns a row of the comparison for a number that the paper does not print: the number counted in our model
-    beside the value of a formula.
-    """
+    """Returns a row that compares a number counted in our model with the value of a formula."""
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 

@@ -55,7 +55,7 @@ _N_ZOOMS = 6
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
     """A value matrix at which the gain has a maximum or minimum. The gain is how much lower the loss is with the best
-    attention logits than with the output 0.
+    attention logits than with outputs of 0.
 
     The ratio of the two entries of the matrix is the tangent of `angle`.
     """
@@ -66,7 +66,7 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns how much lower the loss is with the best attention logits than with the output 0 (the gain), (n_ratios,).
+    """Returns how much lower the loss is with the best attention logits than with outputs of 0 (the gain), (n_ratios,).
     The two entries of the value matrix are the cosine and the sine of an angle.
 
     The matrix v has the cosine p at the predecessor and the sine o at all other positions.
@@ -87,7 +87,7 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
     """Returns the ratios of two entries of the value matrix at which `gain` has a maximum or minimum. `gain` is how
-    much lower the loss is with the best attention logits than with the output 0.
+    much lower the loss is with the best attention logits than with outputs of 0.
 
     The ratio o / p is the tangent of an angle that is searched from 0 to pi.
 
