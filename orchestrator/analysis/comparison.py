@@ -46,8 +46,8 @@ _ENOUGH_PAIRS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
-    """The difference between two sweeps' rates among the trials in one bin of a parameter, or in one cell (a bin of
-    each of two parameters).
+    """The difference between the rates of two sweeps over one group of trials: a bin of one parameter, or a cell of
+    two.
 
     `n` is the number of pairs of trainings in the group or, if the sweeps are not compared on pairs, the number of
     trainings of both sweeps.
@@ -235,7 +235,7 @@ class _Compared:
         return paired_differences(before, after, cluster, weight, pool)
 
     def difference_in(self, group: Group) -> GroupDifference:
-        """Computes how the compared rate differs between both sweeps among the trials of one group."""
+        """Computes the difference between the two sweeps' rates over one group of trials."""
         in_a, in_b = (np.isin(ends.trial, list(group.trials)) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)

@@ -71,7 +71,8 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns by how much each kind of training changes the log likelihood ratios that `ordered` averages, (4, P).
+    """Returns what one training adds to the log likelihood ratios that `ordered` averages: one row for each possible
+    result of the training, (4, P).
 
     Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest pair with `lower =
     factor * upper`. The four rows are for a training of group `lower` with the property, for one without it, and the

@@ -76,8 +76,11 @@ from trainings left join moved using (trial, replicate)
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss over a group of trainings at one step. A diverged training counts with an infinite
-    loss, so a quartile may be infinite; `n` is the number of trainings with a finite loss."""
+    """The quartiles of the loss over a group of trainings at one step.
+
+    A diverged training counts with an infinite loss, so a quartile may be infinite; `n` is the number of trainings with
+    a finite loss.
+    """
 
     step: int
     n: int

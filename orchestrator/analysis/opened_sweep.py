@@ -72,7 +72,7 @@ class SweepData:
 
     @classmethod
     def open(cls, *where: PlaceName) -> Self:
-        """Opens the sweeps at the given places (at least one), as `attnsweep.open_sweep` describes."""
+        """Opens one or more sweeps of the same workload, given by their directories or addresses on S3."""
         directories = tuple(SweepDirectory.open(place) for place in where)
         for index, sweep in enumerate(directories):
             if any(sweep.all_sweeps & other.all_sweeps for other in directories[:index]):
@@ -175,8 +175,8 @@ class SweepData:
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
-        """Computes the rate of each outcome, with its interval, in each bin of the parameter `by`, or in each cell of
-        two; by default in one group of all trials. Raises a `UserError` for an unknown parameter, or more than two."""
+        """Computes the rate of each outcome, with its interval: in each bin of a parameter, in each cell of two, or by
+        default over all trials. Raises a `UserError` for an unknown parameter, or more than two."""
         with self.reading() as connection:
             names = names_of(by)
             crossing = read_crossing(connection, self._specs, names, cell_bins if len(names) > 1 else fine_bins)

@@ -59,7 +59,7 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """How often one role of attention heads occurs in one layer at the end of training, in the bins of each swept
+    """How often one role of attention heads occurs in one layer at the end of training, by bins of each swept
     parameter.
 
     The layer is `None` for any layer. Trials without trainings that count are left out.

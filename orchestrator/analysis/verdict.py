@@ -276,8 +276,7 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Power(Record):
-    """A forecast of how often, and after how many trainings, a claim is supported if its statements are true by a given
-    margin.
+    """A forecast for a claim that is true by a given margin: how often it is supported, and after how many trainings.
 
     Attributes:
         margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far

@@ -108,8 +108,8 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """Returns the last step at which trainings of a group could have reached the goal of a rate or median; infinite for
-    a metric's value."""
+    """Returns the last step at which a group's trainings could have reached the goal of a quantity (a rate or a
+    median); infinite if the quantity is a metric's value."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()

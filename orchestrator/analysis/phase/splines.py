@@ -82,8 +82,8 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns the matrix, (B, B) for B coefficients, of the quadratic form that gives a surface's roughness: the
-        integral of its squared second derivatives."""
+        """Returns the matrix that computes a surface's roughness (the integral of its squared second derivatives) as a
+        quadratic form of its B coefficients: (B, B)."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend

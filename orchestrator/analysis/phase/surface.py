@@ -110,8 +110,8 @@ class ResidualBin:
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares the observed share of trainings with an ending with the share that the fit expects, in cells of the
-    plane of two parameters that hold about equally many trials.
+    """Compares the observed and the fitted share of trainings with an ending, in cells of the plane of two parameters.
+    Each cell holds about equally many trials.
 
     `expected` (T,) has the expected share of each of T trials, `weight` (T,) the number of trainings for which a trial
     counts.
@@ -216,8 +216,8 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns how far 1/2 is inside the probability's 95% band at each point of the grid, (G, G); negative where
-        the band does not contain 1/2.
+        """Returns the distance from 1/2 to the nearer end of the probability's 95% band, at each point of the grid, (G,
+        G); negative where the band does not contain 1/2.
 
         Where all trials end alike the band may contain 1/2 far from any line of probability 1/2 (border), since the
         logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as inside.

@@ -23,7 +23,7 @@ _STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """An end of trainings whose rate can be computed: stuck in any way, or one outcome.
+    """What a rate counts: the trainings that end stuck in any way, or those with one outcome.
 
     Attributes:
         outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.

@@ -43,11 +43,10 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: s
 def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
-    """Draws several rates for each group of trials, with their intervals; the groups are side by side at each place of
-    the horizontal axis.
+    """Draws several rates for each group of trials, with their intervals.
 
-    `names` are the places; `groups` has each group's rate at each place. If the legend's title is empty, there is no
-    legend.
+    `names` are the places of the horizontal axis; `groups` has each group's rate at each place, where the groups are
+    drawn side by side. If the legend's title is empty, there is no legend.
     """
     figure, panel = figures.new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
@@ -171,7 +170,7 @@ def _some(names: Sequence[str]) -> list[str]:
 
 
 def are_written(panel: Axes) -> bool:
-    """Whether the map of cells in a panel from `new_cells` has few enough cells that their numbers are written in."""
+    """Whether the numbers of a map's cells are written in: only if there are few cells."""
     return len(panel.get_xticks()) * len(panel.get_yticks()) <= _MOST_WRITTEN
 
 
