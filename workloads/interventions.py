@@ -145,8 +145,7 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses the parameter `intervention` of a training into the interventions that it contains, in order; null
-    contains none.
+    """Parses the parameter `intervention` of a training into its interventions, in their order; empty for null.
 
     Raises:
         SpecError: If the text does not follow the grammar.

@@ -75,7 +75,7 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps, and evaluates the trainings on the way, at steps at most 2% (or one step) apart."""
+    """Trains for `horizon` steps. Returns evaluations at steps that are at most 2%, or one step, apart."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings

@@ -76,8 +76,8 @@ def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training the fraction, in 0..1, of an integration step of gradient flow after which the loss has
-    fallen by `at` in all.
+    """Returns for each training the fraction, in 0..1, of an integration step of gradient flow at which the total fall
+    of the loss reaches `at`.
 
     `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
     taken to grow exponentially, or linearly where it was not positive before.

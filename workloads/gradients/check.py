@@ -104,8 +104,8 @@ class Slope:
 
 
 def slope(loss: Callable[[float], float], length: float, scale: float) -> Slope:
-    """Estimates the slope of a loss along a line, at distance 0, by fourth-order central differences. The step size is
-    chosen automatically.
+    """Estimates the slope at 0 of a loss as a function of the distance along a line, by fourth-order central
+    differences. The step size is chosen automatically.
 
     At the step h, the slope is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error is h^4 f''''' / 30, and rounding
     of about |f| / h unit roundoffs. The step is halved until the slopes of two successive steps agree. This criterion
@@ -180,8 +180,8 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 
 
 def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """Takes one compiled step of gradient descent, and infers from the change of the weights the gradients that it
-    used, one row per training."""
+    """Takes one compiled step of gradient descent, and computes the gradients from the change of the weights, one row
+    per training."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
@@ -217,8 +217,8 @@ _ORDER = ("fails", "kink", "rounding", "holds")
 
 
 def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares gradients with slopes of the loss that are estimated from differences. Each parameter gets one finding,
-    about the training with the largest error."""
+    """Compares gradients with slopes of the loss that are estimated from differences of losses. Each parameter gets one
+    finding, about the training with the largest error."""
     for number, name in enumerate(subject.weights):
         judgements = [_judged(subject, at, name, seed=number) for at in points]
         worst = min(_ORDER.index(verdict) for verdict, _ in judgements)

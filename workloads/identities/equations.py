@@ -207,7 +207,7 @@ class AttentionRows(Identity):
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm(Identity):
-    """The gradients of some or all parameters are given by a closed formula.
+    """An identity: the gradients of some or all parameters are those of a closed formula.
 
     Attributes:
         source: The paper and equations of the formula.

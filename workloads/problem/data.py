@@ -55,9 +55,7 @@ class Draw:
         return self._streams.integers(self._name(), shape, n_values, self._step)[0]
 
     def permutation(self, n: int, *shape: int) -> Tensor:
-        """Draws independent random permutations of the numbers 0 to n - 1, one along the last axis for each index of
-        `shape`, int64.
-        """
+        """Draws independent random permutations of the numbers 0 to n - 1, int64 (*shape, n)."""
         return torch.argsort(self.uniform(*shape, n), dim=-1)
 
     def _name(self) -> str:

@@ -25,8 +25,8 @@ _COMMON = TrainingParameters.declared()
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function together with the names of its arguments. When it is called with a dictionary of values, the
-    function gets the values of its arguments.
+    """A user's function together with the names of its arguments. Called with a dictionary of values, it passes to the
+    function those that the function takes.
 
     Attributes:
         function: The function.
@@ -280,9 +280,7 @@ def _accuracy(values: Values) -> dict[str, Tensor]:
 
 
 def _unigram(values: Values) -> dict[str, Tensor]:
-    """Computes the entropy of how often each target occurs, which is the cross-entropy of the best constant
-    predictor.
-    """
+    """Computes the entropy of the targets' frequencies, which is the cross-entropy of the best constant predictor."""
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
     # Classes are counted by comparisons, because `vmap` does not support `torch.bincount`.

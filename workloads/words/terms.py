@@ -175,8 +175,8 @@ class GradientWords:
         return -sum(float((self.gradient(name) * value).sum()) for name, value in self.weights.items())
 
     def starved_parts(self) -> list[str]:
-        """Returns the parts of the target (such as its mean) whose gradient terms are so small that they are hardly
-        learned.
+        """Returns the parts of the target (such as its mean) that are hardly learned, because their gradient terms are
+        small.
 
         If terms are products of all weights, it suffices that the terms of one weight are small. Otherwise those of all
         weights must be, measured by `Balance.work`.
