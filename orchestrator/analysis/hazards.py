@@ -247,9 +247,7 @@ def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tu
     """Counts, for each interval between probes, the trainings that had not reached the goal before the interval, and
     those that reached it within.
 
-    Each row of the counts is a trial in one combination of bins.
-
-    Both counts are weighted and have the shape (rows, intervals).
+    Both counts are weighted and have the shape (rows, intervals). A row is a trial in one combination of bins.
     """
     steps = np.sort(times.step[times.came])
     last_J = np.unique(steps)

@@ -216,8 +216,8 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns the distance from 1/2 to the nearer end of the probability's 95% band, at each point of the grid, (G,
-        G); negative where the band does not contain 1/2.
+        """Returns the distance from 1/2 to the nearer end of the probability's 95% band, (G, G), at each point of the
+        grid; negative where the band does not contain 1/2.
 
         Where all trials end alike the band may contain 1/2 far from any line of probability 1/2 (border), since the
         logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as inside.
