@@ -296,7 +296,7 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
     """Returns the measured minus the predicted probability of staying at the zero of the gradient, averaged over the
     steps and noise sizes of each training.
 
-    The result is (n_trainings, n_delays), with a column for each delay in `DELAYS`.
+    The result has a row for each training and a column for each delay in `DELAYS`.
     """
     of_training: dict[int, list[Floats]] = {}
     for cell in cells:

@@ -146,7 +146,7 @@ def _train(
     """Trains the positions-only model (system P) from each seed. Returns the outcomes and the steps at which trainings
     leave the zero of the gradient, (n_trainings,) each.
 
-    `form` tells whether keys and queries are merged into one matrix or factored into two.
+    `form`: whether keys and queries are merged into one matrix or factored into two.
     """
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
@@ -230,8 +230,7 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
     """Returns the steps at which the study tests whether a training has left the zero of the gradient.
 
-    If keys and queries are merged into one matrix, it is tested at every step. If they are two matrices, each tested
-    step is about 1% later than the one before.
+    These are all steps if keys and queries are one matrix; if they are two, each step is about 1% after the last.
     """
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))

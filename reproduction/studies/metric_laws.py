@@ -159,7 +159,7 @@ def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
     """Returns the four modes (directions of growth) of gradient descent near the zero of the gradient: their rates,
     ascending, (4,), and their directions as rows, (4, 4).
 
-    The directions are in the coordinates that the function `coordinates` returns.
+    The coordinates are those of the function `coordinates`.
 
     Gradient descent multiplies the amplitude of a mode by 1 + lr rate in each step. Positive rates are unstable.
     """
@@ -182,7 +182,7 @@ def _linear(N: int, M: int) -> Floats:
 class _Descent:
     """Gradient descent of the positions-only model (system P), computed with four coordinates instead of all weights.
 
-    The function `coordinates` returns them. The computation is exact for weights that they describe in full.
+    The function `coordinates` returns them. This is exact for weights that they describe in full.
     """
 
     N: int
@@ -304,8 +304,7 @@ def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> T
     """Counts the random initial weights for which the value matrix's two coordinates, alpha and beta, have opposite
     signs after its norm has grown by each factor in `FACTORS`.
 
-    The result is (2, n_factors): all such weights, and those with beta / alpha below half its value on the border
-    between solving and running away.
+    The second row of the result, (2, n_factors), counts only those with beta / alpha below half of `border_ratio`.
     """
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1

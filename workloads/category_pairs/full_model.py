@@ -355,7 +355,7 @@ class FullModel(nn.Module):
     def _first_layer(self) -> tuple[Tensor, Tensor]:
         """Returns weight and bias of the first linear layer, with LayerNorm's gain and bias merged into them.
 
-        The product of weight and features is divided by LayerNorm's standard deviation before the bias is added.
+        LayerNorm's division by the standard deviation comes between weight and bias.
         """
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 

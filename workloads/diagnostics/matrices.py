@@ -160,7 +160,7 @@ def _plus_free_entries(
     """Returns by name the distance of each head's attention to structured matrices (identity, band, blocks) that may
     have up to `n_free` further nonzero entries.
 
-    `windows` and `num_pos` are each head's half-width of the band and number of blocks.
+    Each head has its own half-width (`windows`) and number of blocks (`num_pos`).
     """
     T = attention.shape[-1]
     distances: dict[str, list[Tensor]] = {}

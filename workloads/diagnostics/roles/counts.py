@@ -73,8 +73,8 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence. Also counts them after
-    the vocabulary's frequency ranks are permuted, and counts all queries.
+    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence. Also counts them with
+    permuted frequency ranks of the vocabulary, and counts all queries.
 
     The permuted ranks show what chance explains: a head that prefers certain tokens for a reason other than rarity
     scores as much with permuted ranks. All counts are of the same sentences: those whose rarest token is rare. Source:
