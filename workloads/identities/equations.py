@@ -40,8 +40,7 @@ class Flat(Conserved):
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the linear function for weights, where gradient descent keeps it constant, or for gradients, where
-        it is 0."""
+        """Computes the conserved linear function of the weights, or the same function of gradients, which is 0."""
 
     @property
     @abstractmethod
@@ -246,8 +245,8 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes what this layer contributes to the gradient of the redundant bias in its input: the layer's weight
-        times the gradient of its own bias."""
+        """Computes this layer's contribution to the gradient of an earlier bias that it reads: the layer's weight times
+        the gradient of its own bias."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 

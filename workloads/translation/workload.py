@@ -161,7 +161,8 @@ class Translation(Workload[TranslationParameters]):
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns the cross-entropy on short and on long held-out sentences, and the accuracy on short, long and all
-        sentences. `source_gain` is the rise of the loss, in nats per token, when another sentence's source is read.
+        sentences. `source_gain` is the rise of the loss, in nats per token, when the model reads another sentence's
+        source.
         """
         parts = []
         for part in parts_of(batch):

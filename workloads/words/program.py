@@ -230,7 +230,7 @@ def reader_of(node: fx.Node) -> fx.Node:
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Inserts a node of its own between a weight and each operation that reads it, and returns these nodes.
+    """Inserts a separate node between a weight and each operation that reads it, and returns these nodes.
 
     A view of the weight with several readers is copied first, once for each reader.
     """

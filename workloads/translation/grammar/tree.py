@@ -145,7 +145,7 @@ for it."""
 
 
 class PhraseKind(IntEnum):
-    """The kinds of noun phrase. Some places of a sentence allow only the first of them."""
+    """The kinds of noun phrase. Some places of a sentence allow only the first few."""
 
     COMMON = 0
     NAME = 1
