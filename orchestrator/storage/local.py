@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from attnsweep.orchestrator.storage.errors import StoreError, is_damage, is_fault, reading, unreadable
 from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -195,11 +197,13 @@ class LocalFolder:
     def file_name(self, folder: str, name: str) -> str:
         return str(self._file(folder, name))
 
-    def open_file(self, folder: str, name: str) -> pa.NativeFile:
+    def open_file(self, folder: str, name: str) -> "NativeFile":
+        from pyarrow import OSFile  # not above: see `place`
+
         path = self._file(folder, name)
         try:
             with reading(str(path)):
-                return pa.OSFile(str(regular_file(path)))
+                return OSFile(str(regular_file(path)))
         except FileNotFoundError as gone:
             raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
         except OSError as error:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol, Self
 
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
+
+if TYPE_CHECKING:  # every command imports this module, and pyarrow would be a third of the time of `--help`
+    from pyarrow import NativeFile
 
 ASIDE = "set_aside"
 """Folder of files that were set aside: they are not read any more, and the user may delete them."""
@@ -17,7 +18,7 @@ CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints of unfinished packs, which are groups of trainings that share one batched program."""
 
 
-def digest(file: BufferedReader | pa.NativeFile) -> str:
+def digest(file: "BufferedReader | NativeFile") -> str:
     """Returns a digest of a file's content: the first half of its sha256, in hexadecimal."""
     return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
@@ -111,7 +112,7 @@ class Place(Protocol):
     def file_name(self, folder: str, name: str) -> str:
         """Returns the name of a Parquet file with its folder and place, as messages print it."""
 
-    def open_file(self, folder: str, name: str) -> pa.NativeFile:
+    def open_file(self, folder: str, name: str) -> "NativeFile":
         """Opens a Parquet file for reading. If it does not exist, raises a FileNotFoundError whose `filename` is as
         `file_name` returns it."""
 

@@ -163,6 +163,20 @@ def test_light_commands_answer_without_torch_ray_or_pandas(words: list[str]) -> 
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
+def test_the_help_is_printed_without_the_libraries_of_computing() -> None:
+    code = (
+        "import sys; from attnsweep.orchestrator import cli\n"
+        "sys.argv = ['attnsweep', 'run', '--help']\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'pyarrow', 'torch', 'ray', 'optuna', 'mlflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "--local" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_every_error_says_what_is_expected_and_how_to_mend_it() -> None:
     assert str(UserError("x", given=1, expected="2", fix="write 2")) == "x: got 1, expected 2; write 2"
 
