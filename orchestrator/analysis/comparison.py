@@ -140,8 +140,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields the name, the label and the difference of each compared rate. The label is that of an outcome or a
-        group, else empty."""
+        """Yields the name, the label and the difference of each compared rate. The label tells outcomes, or groups of
+        trials, apart; it is empty for the other rates."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -224,8 +224,8 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes how several rates (shares of trainings with a property) differ between sweeps A and B. For each rate
-        there are two masks, which mark the trainings with the property in A and in B."""
+        """Computes how several rates (shares of trainings with a property) differ between sweeps A and B. Each rate is
+        given by two masks: which trainings of A have the property, and which of B."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)

@@ -157,8 +157,8 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Correlates the numbers of pairs that changed in one direction and in the other, over clusters (the pairs of one
-    configuration).
+    """Returns the correlation between how many pairs of a configuration gain a property and how many lose it, over all
+    configurations.
 
     A positive correlation counts as 0: it would narrow the interval.
     """

@@ -71,12 +71,12 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns what one training adds to the log likelihood ratios that `ordered` averages: one row for each possible
-    result of the training, (4, P).
+    """Returns what one training adds to the log likelihood ratios that `ordered` averages, for each result that the
+    training can have.
 
-    Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest pair with `lower =
-    factor * upper`. The four rows are for a training of group `lower` with the property, for one without it, and the
-    same for `upper`.
+    The result is (4, P). Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest
+    pair with `lower = factor * upper`. The four rows are for a training of group `lower` with the property, for one
+    without it, and the same for `upper`.
     """
     rates = np.sin(np.pi / 2 * (np.arange(_N_RATES) + 0.5) / _N_RATES) ** 2
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
@@ -120,8 +120,8 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """Returns an interval of the median of `steps_R`, the steps at which trainings reached a goal. It is valid no
-    matter when, or how often, it is computed while trainings arrive.
+    """Returns a confidence interval of the median step at which trainings reach a goal. It may be computed again
+    whenever further trainings have ended, and remains valid.
 
     Each end is a step in `steps_R`, `lowest`, or infinity.
     """

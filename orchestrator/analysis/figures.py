@@ -132,8 +132,8 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Scales a panel's horizontal axis for training steps; logarithmic from the first probe on if early probes are
-    close together."""
+    """Scales a panel's horizontal axis for the steps of a curve. If early steps are close together, the axis is
+    logarithmic from the first step above 0 on."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)

@@ -42,10 +42,10 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """How much one parameter decides whether a trial is among the best: PED-ANOVA's `importance`, which is not scaled
-    to a sum of 1.
+    """How much one parameter decides whether a trial is among the best: its `importance` by PED-ANOVA.
 
-    For comparison, `chance` is the 95th percentile of the importance when the objective is shuffled over the trials.
+    Importances need not sum to 1. For comparison, `chance` is the 95th percentile of the importance when the objective
+    is shuffled over the trials.
     """
 
     parameter: str

@@ -141,7 +141,7 @@ class SweepData:
         return self.sql("from heads", format)
 
     def trials(self, format: TableFormat = "arrow") -> Any:
-        """Returns one row per trial: its parameters, the counts of its trainings, and quartiles over them."""
+        """Returns one row per trial: its parameters, the counts of its trainings, and the quartiles of their losses."""
         return self.sql("from trials", format)
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:
@@ -277,8 +277,8 @@ class SweepData:
 
     def interventions(self) -> InterventionRatios:
         """Estimates how much sooner trainings reach outcomes, events and roles with an intervention than without it,
-        from pairs of trainings with the same seed: see docs/interventions.md. Raises a `UserError` if no two trainings
-        are a pair."""
+        from pairs of trainings with the same seed: see docs/interventions.md. Raises a `UserError` if there are no such
+        pairs."""
         with self.reading() as connection:
             ratios = read_interventions(connection, self._specs[0].workload)
         if not ratios.ratios:

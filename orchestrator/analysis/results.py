@@ -209,8 +209,8 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings. Returns `None` if no stuck training has a predicted step at which
-    it leaves the initial plateau of the loss."""
+    """Counts the stuck and the merely slow trainings. Returns `None` if for no stuck training the end of the loss's
+    plateau was predicted."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows are from versions of attnsweep that did not predict when a plateau of the loss ends.

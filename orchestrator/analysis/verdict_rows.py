@@ -108,8 +108,8 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """Returns the last step at which a group's trainings could have reached the goal of a quantity (a rate or a
-    median); infinite if the quantity is a metric's value."""
+    """Returns the last step at which a group's trainings could have reached the goal (event, role or outcome);
+    infinity for the median of a metric, which has no goal."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
@@ -177,8 +177,8 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which a role of attention heads emerged in each training. For the other trainings, it returns
-    the last step at which an emergence could have been confirmed."""
+    """Returns the step at which a role of attention heads emerged in each training and, where it did not, the last step
+    at which that could have been confirmed."""
     came: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):

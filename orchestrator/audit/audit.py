@@ -121,8 +121,8 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the trainings that the sweep's self-check repeated, each alone. They must end exactly as they did at
-    first, in a batched program with others."""
+    """Checks the trainings that the sweep's self-check repeated alone: each must end exactly as it first did, when
+    it was trained together with others."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:

@@ -94,14 +94,14 @@ class Books:
 
     @cached_property
     def places(self) -> Mapping[int, range]:
-        """The positions of each trial's rows in `rows`: a range of indices, by trial."""
+        """The indices of each trial's rows in the table `rows`, by trial."""
         trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
         edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
         return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
 
     @cached_property
     def by_trial(self) -> Mapping[int, EndedTrainings]:
-        """The trainings of each trial that have ended, by trial; trials without any are left out."""
+        """The ended trainings of each trial; trials without any are left out."""
         return ended_trainings(self.rows)
 
     def ended(self, trial: int) -> EndedTrainings:
@@ -188,8 +188,8 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns all results of a trial that the study (Optuna's record) may contain: those of all its trainings, and
-    those from before replicates were added or failed trainings were retried.
+    """Returns all results of a trial that the study (Optuna's record) may contain: the present one, and those from
+    before replicates were added or failed trainings were retried.
 
     The results from before a retry leave out the trainings that had failed by then.
     """

@@ -51,8 +51,8 @@ class PhaseDiagram(DrawnAnswer):
         return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability of the ending (stuck, or one outcome) at the given values of the parameters, with the
-        bounds of its pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if there is no model."""
+        """Returns the probability of the ending (stuck, or one outcome) at the given values of the parameters, with its
+        pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if nothing was fitted."""
         if self.surface is None:
             raise ValueError(f"no model was fitted to the rates of the trials: {self.note}")
         return self.surface.at(x, y)
@@ -68,12 +68,12 @@ class PhaseDiagram(DrawnAnswer):
 
     def residuals(self) -> tuple[ResidualBin, ...]:
         """Returns the observed and the predicted number of trainings with the ending, in each cell of the plane of both
-        parameters; empty without a model."""
+        parameters; empty if nothing was fitted."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
         """Returns the fitted probability on a grid: the values of both parameters, `probability`, and its 95% band from
-        `low` to `high`; no rows without a model."""
+        `low` to `high`; no rows if nothing was fitted."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
@@ -107,8 +107,8 @@ class PhaseDiagram(DrawnAnswer):
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability of the ending, and the line where it is 1/2 with the line's band. The observed
-        shares are drawn in the same colours."""
+        """Draws the fitted probability of the ending, with the line (and its band) where the probability is 1/2. The
+        observed shares have the same colours."""
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
@@ -125,8 +125,8 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the probability of an ending as a function of two parameters to a ledger's trainings. Leaves out trials
-    where a parameter is null. Raises a `UserError` for an unknown parameter, or one without numbers."""
+    """Fits the probability that a training ends stuck, or with one outcome, as a function of two parameters. Leaves out
+    trials where a parameter is null. Raises a `UserError` for an unknown parameter, or one without numbers."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]

@@ -167,7 +167,7 @@ class _Fit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Regression:
-    """The penalized logistic regression that fits the surface. Trials at nearly equal points are merged into one place.
+    """A penalized logistic regression on products of splines. Trials at nearly equal points are merged into one place.
 
     Attributes:
         n, weight, k: (T,) the number of trainings, the weight, and the share with the ending times the weight.

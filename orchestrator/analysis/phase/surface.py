@@ -61,7 +61,7 @@ class PlaneAxis:
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
     """The data of several trials, with one entry per trial in each array: the values of the two parameters, the number
-    of trainings that count, and the number of those that have the ending."""
+    of trainings, and how many of these have the ending."""
 
     x: Floats
     y: Floats
@@ -216,11 +216,12 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns the distance from 1/2 to the nearer end of the probability's 95% band, (G, G), at each point of the
-        grid; negative where the band does not contain 1/2.
+        """Returns, at each point of the grid, how far the value 1/2 lies inside the probability's 95% band: the distance
+        to the band's nearer end, negative where 1/2 is outside.
 
-        Where all trials end alike the band may contain 1/2 far from any line of probability 1/2 (border), since the
-        logit of a share near 0 is hardly known. So only the parts of the band that a border crosses count as inside.
+        The result is (G, G). Where all trials end alike the band may contain 1/2 far from any line of probability 1/2
+        (border), since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses
+        count as inside.
         """
         from scipy import ndimage
 

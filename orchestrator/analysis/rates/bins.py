@@ -67,7 +67,7 @@ class Bins:
 
     def place(self, values: Sequence[object]) -> list[int]:
         """Returns the index of each value's bin. Raises a `UserError` for a value that is not among the parameter's
-        choices, since its row must be from another sweep."""
+        choices."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -239,8 +239,8 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Returns whether figures show a parameter on a logarithmic axis: a range if the sweep declares it as logarithmic,
-    a list of choices if its numbers span a factor of ten."""
+    """Returns whether figures show a parameter on a logarithmic axis. A range has to be declared as logarithmic;
+    choices have to be positive numbers that span a factor of ten."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]

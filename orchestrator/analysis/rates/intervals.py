@@ -210,8 +210,8 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns the factor by which an effective number of trainings shrinks because the variance is estimated from only
-    `n_trials` trials.
+    """Returns a factor that widens an interval whose variance is estimated from only `n_trials` trials: the effective
+    number of trainings is multiplied by it.
 
     It is (z / t)^2, from quantiles of the normal and Student's t distributions.
     """
@@ -231,8 +231,8 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the 95% interval of a rate over several trials: Wilson's, or the exact one if only a few trials differ
-    from the others.
+    """Returns the 95% interval of a rate over several trials: Wilson's, or the exact one if few trials have trainings
+    with the property, or few have trainings without it.
 
     Args:
         n: The effective number of trainings.
