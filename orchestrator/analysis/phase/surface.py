@@ -216,7 +216,7 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns, at each point of the grid, how far the value 1/2 lies inside the probability's 95% band: the distance
+        """Returns how far the value 1/2 lies inside the probability's 95% band at each point of the grid: the distance
         to the band's nearer end, negative where 1/2 is outside.
 
         The result is (G, G). Where all trials end alike the band may contain 1/2 far from any line of probability 1/2
