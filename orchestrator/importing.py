@@ -17,8 +17,8 @@ class _NotInstalled(MetaPathFinder):
         self._names = names
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Raises an error for a module that is hidden. Returns `None` for all others, so that Python asks the next
-        finder.
+        """Raises an error for a module that shall seem not to be installed. Returns `None` for all others, so that
+        Python asks the next finder.
 
         Raises:
             ModuleNotFoundError: For one of the hidden modules.

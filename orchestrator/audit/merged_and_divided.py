@@ -56,8 +56,7 @@ def audit_merged(directory: SweepDirectory) -> Audit:
 
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Iterator[Fault]:
-    """Finds differences between the rows of a directory of merged sweeps and what its record says about the original
-    sweeps."""
+    """Compares the rows of merged sweeps with the directory's record of each original sweep. Yields the differences."""
     ranges = {
         sweep: (n, low, high)
         for sweep, n, low, high in connection.execute(
@@ -133,16 +132,15 @@ def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """Summarizes the audit of one shard (a share of the trials) as a single check. Its line repeats the line of the
-    shard's first check."""
+    """Summarizes the audit of one shard (a share of the trials) as a single check, with its problems."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
     problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Returns a check that reports rows from several types of machine, or from environments (machine and versions of
-    libraries) without a record. If there are no such rows, returns no check.
+    """Reports trainings from several types of machine, or from machines that `sweep.json` does not name. If there are
+    none, returns no check.
 
     Args:
         trainings: Number of trainings by the id of their environment; `None` if it was not recorded.

@@ -31,7 +31,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: UserError, fix: str | None = None) -> Self:
-        """Makes a problem from an error, with the given fix or else the error's own."""
+        """Makes a problem from an error. Without `fix`, the user gets the advice that the error itself contains."""
         return cls(f"{error.subject}: {error.given}", fix or error.fix)
 
 

@@ -161,7 +161,7 @@ def doctor(
         str | None, Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
     ] = None,
 ) -> None:
-    """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
+    """Check what sweeps need: versions, Ray's token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
     from attnsweep.orchestrator.storage.place_names import place_of
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.orchestrator.tools.doctor.examination import examine

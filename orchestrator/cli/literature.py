@@ -35,7 +35,7 @@ class Outcome(Protocol):
 
 @runtime_checkable
 class Reproduction(Protocol):
-    """Interface of a published figure or table that can be reproduced. `attnsweep.Reproduction` implements it.
+    """A published figure or table that can be reproduced. `attnsweep.Reproduction` implements this interface.
 
     Implementers: creating a reproduction must be cheap, because `attnsweep reproduce` lists them all; import torch, Ray
     and matplotlib in `run`.
@@ -114,8 +114,8 @@ def score_heads(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score attention matrices from a file: the roles that need no tokens, and the distance to each attention
-    structure."""
+    """Score attention matrices from a file: how far each is positional, and how near to diagonal, banded or block
+    matrices."""
     from attnsweep.orchestrator.cli.screen.results import print_scores
     from attnsweep.orchestrator.tools.score_heads import load_matrices, to_json
     from attnsweep.workloads.diagnostics.matrices import score_matrices

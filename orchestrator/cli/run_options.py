@@ -103,8 +103,7 @@ _OPTIONS = (
 
 
 def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates a command so that its parameter `resources` becomes options of the command line: the resources to train
-    on.
+    """Replaces the parameter `resources` of a command by options of the command line, such as `--trainers`.
 
     Args:
         without: The names of options that the command does not have.

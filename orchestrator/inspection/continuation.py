@@ -181,7 +181,8 @@ class Source:
         return Continued(rows=rows, difference=self._difference(packs[0]) if 0 in numbers else "")
 
     def weights(self, states: Mapping[int, Checkpoint], step: int) -> State:
-        """Returns the training's own parameters at a step whose checkpoint is in `states`, by name, on the CPU."""
+        """Returns the recorded training's parameters at a step, from its checkpoint in `states`: by name, on the
+        CPU."""
         pack = self._begun(states, step, range(1))
         return {name: value[0].cpu() for name, value in pack.parameters.items()}
 
@@ -287,8 +288,8 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Adds noise to the weights of all continuations except number 0, and predicts at which step each continuation
-        leaves the initial plateau.
+        """Adds noise to the weights of all continuations except number 0. Returns the step at which each is predicted
+        to leave the initial plateau.
 
         The prediction is NaN where `predicted_escapes` has no formula.
         """

@@ -86,7 +86,7 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference of any measured number. It is large if the training diverged."""
+        """The largest absolute difference of any measured number, which is large after a divergence."""
         return max(difference.absolute for difference in self.differences)
 
     @property
@@ -99,7 +99,7 @@ class Deviation:
     @property
     def of_losses(self) -> float:
         """The relative difference of the training loss or of the evaluation loss, whichever is larger; infinite if only
-        one of the two trainings measured a loss."""
+        the record or only the repetition has a loss."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property

@@ -27,7 +27,7 @@ DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Share(Record):
-    """The number of continuations of a training that ended with an outcome, and their share."""
+    """How many continuations of a training had one outcome, as a number and as a share."""
 
     json_keys = ("outcome", "**rate")
 
@@ -224,8 +224,8 @@ class Committor(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Committors(Answer, Record):
-    """How far the outcome of one trial's trainings is decided at some steps, estimated by continuing each training many
-    times from each of these steps.
+    """The chance of an outcome at some steps of one trial's trainings, estimated by continuing each training many times
+    from there.
 
     Attributes:
         sweep, trial: The sweep's name, and the trial.

@@ -70,8 +70,8 @@ class GradientReport(Record):
 
     @property
     def summary(self) -> str:
-        """One line: the number of gradient checks with each verdict, and for each kind of check the largest error that
-        passed."""
+        """One line: the number of gradient checks with each verdict, the largest errors of those that passed, and the
+        seconds spent."""
         largest: dict[str, float] = {}
         for finding in self.findings:
             if finding.verdict == "holds" and finding.error is not None:

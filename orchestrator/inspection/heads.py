@@ -63,8 +63,11 @@ class Heads(DrawnAnswer):
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per head: layer, head, role, nearest structure (diagonal, banded or blocks) with its z-score,
-        and a column `score_<name>` per score."""
+        """Returns a table with a row for each attention head: its role, its scores, and the kind of matrix (diagonal,
+        banded or blocks) that it is nearest to.
+
+        The column of a score is `score_<name>`; `z` compares the distance to the nearest matrix with chance.
+        """
         rows = []
         for head in self.heads:
             near = head.structure

@@ -128,8 +128,9 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains recorded trainings with equal static parameters again. Returns them as one batch, with their final
-    parameters and buffers, whose first axis is the training.
+    """Trains recorded trainings again, and returns them as one batch with their final parameters and buffers.
+
+    The trainings must have equal static parameters. They are the first axis of each tensor.
 
     A warning is logged for each training that ends otherwise than recorded.
 
@@ -145,14 +146,13 @@ def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple
 
 
 def stacked(states: Sequence[State]) -> State:
-    """Stacks the parameters and buffers of trainings with equal static parameters: each tensor gets the trainings as a
-    new first axis."""
+    """Stacks the parameters and buffers of several trainings: each tensor gets the trainings as a new first axis."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Yields groups of trainings that can share one batched program. Each training is given as its row of the table
-    `trainings`, with its parameters and seed."""
+    """Yields groups of trainings that can share one batched program. Each training comes with its row of the table
+    `trainings`."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 

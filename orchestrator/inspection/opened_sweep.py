@@ -124,7 +124,7 @@ class OpenedSweep(SweepData):
         return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that holds a training, and the training's name in that directory.
+        """Returns the directory that holds a training, and the training's name there.
 
         The name differs if several sweeps are opened as one, because this renumbers their trials.
         """

@@ -70,7 +70,7 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """Makes the tasks for training recorded trainings again, from their rows of the table `trainings` and in the same
+    """Returns the tasks that repeat recorded trainings, given their rows of the table `trainings`, in the same
     order."""
     return [
         Task(

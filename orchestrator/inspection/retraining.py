@@ -226,7 +226,7 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """Returns how this machine repeats a recorded training: its shape (static parameters), the device, the engine and
+    """Returns how a recorded training is repeated on this machine: its static parameters, the device, the engine and
     the width of the batch.
 
     Args:

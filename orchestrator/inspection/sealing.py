@@ -48,8 +48,11 @@ class Visit(Record):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the outcome is nearly certain from this step on: `sealed` if the interval for the share of
-        continuations that ended like the training lies above 0.9, `open` if it lies below, else `undecided`."""
+        """Whether the outcome is nearly certain from this step on: `sealed`, `open` or `undecided`.
+
+        It is `sealed` if the interval for the share of continuations that ended like the training lies above 0.9, and
+        `open` if it lies below.
+        """
         assert self.rate.interval is not None
         _, low, high = self.rate.interval
         if low >= SEALED_AT:
@@ -193,8 +196,7 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Trains continuations from a step until it is clear whether over 90% of them end like the training, or until their
-    greatest number `most` is reached.
+    """Trains up to `most` continuations from a step, until it is clear whether over 90% of them end like the training.
 
     An anytime-valid interval for this share decides when it is clear.
 

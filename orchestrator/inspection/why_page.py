@@ -140,8 +140,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns how many steps of plain gradient descent one weight needs to change by its own norm, if only the gradient
-    terms of one part of the target are counted."""
+    """Returns how many steps of plain gradient descent change one weight by as much as its norm. Only the gradient
+    terms of one part of the target count."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -226,10 +226,10 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Measures how far gradient terms that contain the target (pull) and terms that contain the prediction (brake)
-    cancel.
+    """Measures for one weight how far gradient terms with the target (pull) and with the prediction (brake) cancel, in
+    one part of the target.
 
-    Returns the sizes of both for one weight and part of the target, and the size of what is left, as a share of both.
+    Returns the sizes of pull and brake, and the size of what is left, as a share of both.
     """
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]

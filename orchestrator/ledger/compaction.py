@@ -76,8 +76,8 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges fragments (the files of one commit each) of a ledger. Fragments are merged only with those whose curves
-    keep equally many of the measured points."""
+    """Merges those fragments (the files of one commit each) of a ledger whose curves keep the same share of the
+    measured points."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)

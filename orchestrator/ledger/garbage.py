@@ -25,7 +25,7 @@ _OWN_FOLDERS = {"", *TABLES, CHECKPOINTS, "bases", "code", "report", "report/rep
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A file in a sweep directory that is no longer needed, or whose curves can be thinned.
+    """A file in a sweep directory that is no longer needed, or from which points of curves may be removed.
 
     Attributes:
         file: The file's path in the sweep directory.
@@ -74,8 +74,8 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger with fewer points of each curve: every `every`-th measured point stays, besides the first and
-    the last.
+    """Rewrites the ledger with fewer points of each curve. With `every` = 10, each tenth measured point stays, besides
+    the first and the last.
 
     As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
     continues. Only the holder of the sweep's lock may call it.

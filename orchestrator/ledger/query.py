@@ -177,9 +177,8 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Returns the table with times that Python's datetime cannot represent converted to text, such as `infinity` or
-    `0044-03-15 (BC)`.
-    """
+    """Converts to text the columns with times that Python's datetime cannot represent, such as `infinity` or
+    `0044-03-15 (BC)`."""
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):
         return table

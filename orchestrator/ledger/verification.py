@@ -102,7 +102,7 @@ def examine(place: Place) -> Examination:
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
-        """Checks all files of one table. Returns those that are sound by name, and adds the others to `faults`."""
+        """Checks all files of one table. Returns the sound ones, by file name, and adds the others to `faults`."""
         files = at_once(lambda name: _check(place, table, name, digests[name]), digests, place.n_at_once)
         checked = dict(zip(digests, files, strict=True))
         for name, file in checked.items():

@@ -67,8 +67,8 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """The share of trainings with one stuck outcome that a certificate confirms. A certificate is a test of second
-    derivatives, such as `promotion`, that confirms or contradicts the outcome."""
+    """The share of trainings with one stuck outcome in which a certificate (a test of second derivatives, such as
+    `promotion`) confirms this outcome."""
 
     test: str
     outcome: str
@@ -77,8 +77,10 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss known in advance, such as that of a simple predictor, against which outcomes are judged. It is given as
-    its lowest, median and highest value over the `n` trainings that have it."""
+    """A loss known in advance, such as that of a simple predictor, against which outcomes are judged.
+
+    Its value may differ between trainings: `low`, `median` and `high` are over the `n` trainings that have this level.
+    """
 
     name: str
     n: int
@@ -107,8 +109,8 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes how often each label, such as an outcome, occurs among trainings or other things that are counted.
-    Intervals allow for dependence within a trial.
+    """Computes the share of each label, such as the share of trainings with each outcome. Intervals allow for
+    dependence within a trial.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
@@ -146,8 +148,8 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes quantiles of what was measured in the trainings with each outcome: of the step from which the outcome
-    held, and of the workload's own metrics.
+    """Computes quantiles of measurements over the trainings with each outcome. The measurements are the step from which
+    the outcome held, and the workload's own metrics.
 
     The metrics are the first 20 by name, with their values at the last probe.
     """

@@ -43,8 +43,11 @@ class MetricCurves:
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads how the quartiles of the workload's own metrics change over steps. Only metrics that were measured at more
-    than one step are read, the first six by name."""
+    """Reads the quartiles over trainings of the workload's own metrics at each step. Metrics that were measured at only
+    one step are left out.
+
+    Of the others, the first `MOST_METRICS` in alphabetical order are read.
+    """
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"

@@ -104,8 +104,8 @@ class Regions:
 
     @property
     def sought(self) -> Ending:
-        """The ending by which the best cell is chosen: the one that the report is about or, in a report about the stuck
-        rate, `solved`."""
+        """The ending by which the best cell is chosen: `solved` in a report about the stuck rate, else the ending that
+        the report is about."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property
@@ -117,8 +117,8 @@ class Regions:
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
-    """Reads the rates in cells of the two parameters that matter most from a ledger; `None` if every varied parameter
-    is conditional, or none is varied.
+    """Reads the rates in cells of the two parameters that matter most from a ledger; `None` if the sweep varies none,
+    or only conditional ones (those that only some trials have).
 
     Args:
         by_parameter: The rate that the report is about, by each parameter, in the bins of `fine_bins`.
@@ -224,8 +224,8 @@ class Plane:
 
 
 def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
-    """Reads the rates of outcomes, and phase diagrams, over two parameters from a ledger; `None` if there are not two
-    parameters.
+    """Reads the rates of outcomes, and phase diagrams, over two parameters from a ledger; `None` if the sweep varies
+    fewer.
 
     Args:
         regions: The regions. Their two axes are those of the plane.
