@@ -124,8 +124,8 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each of several trainings reached an outcome, a role or an event ("the goal"), or up to which
-    it is known not to have reached it (censored).
+    """The step at which each of several trainings reached the goal (an outcome, a role or an event); for a training
+    that did not, the last step at which that is known (censored).
 
     Attributes:
         trial, step: (R,) the training's trial, and the step.

@@ -199,8 +199,8 @@ class StuckOrSlow(Record):
     ratio: float
 
     def sentence(self) -> str:
-        """Says in one line how many stuck trainings more steps would not free, how many are merely slow, and how many
-        are undecided."""
+        """Says in one line how many stuck trainings would stay stuck with more steps, how many are merely slow, and how
+        many are undecided."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
             f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"

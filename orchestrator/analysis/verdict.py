@@ -57,8 +57,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median that was measured in one group, over the `n` trainings that count. Its interval is valid no
-    matter when, or how often, it is computed while trainings arrive.
+    """A rate or a median that was measured in one group, from `n` trainings. Its interval may be computed again
+    whenever further trainings have ended, and remains valid.
 
     `is_value` marks the median of a metric, which is neither a rate nor a step.
     """

@@ -111,8 +111,7 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
 
 
 def _check_trust(directory: SweepDirectory) -> None:
-    """Raises UserError if the sweep's code is not trusted. A damaged or missing stored file is reported later as a
-    problem."""
+    """Raises a `UserError` if the sweep's code is not trusted. Damaged or missing files are reported later."""
     try:
         code = code_of(directory)
     except UserError:

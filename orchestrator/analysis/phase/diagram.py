@@ -160,8 +160,7 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the probability of an ending as a function of two parameters to the counts of each trial. The arguments are
-    those of `fit_surface`."""
+    """Makes a phase diagram from the counts of each trial's trainings. The arguments are those of `fit_surface`."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

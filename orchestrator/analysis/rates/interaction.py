@@ -236,7 +236,7 @@ def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dic
 
 
 def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> tuple[CellRate, ...]:
-    """Computes the rate in each cell of two parameters that holds trainings that neither failed nor were pruned."""
+    """Computes the rate in each cell of two parameters, except cells whose trainings all failed or were pruned."""
     pool, rates = pooling(*specs), []
     for place, group in crossing.cells().items():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
