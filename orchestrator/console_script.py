@@ -7,8 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line. Makes garbage collections rare. If Ctrl-C comes during the imports, the exit code is
-    130."""
+    """Runs the command line. Garbage collections are made rare, to save time."""
     # Importing modules leaves no garbage, but the garbage collector would scan all their objects again and again, for a
     # sixth of the time of `attnsweep status` or `run`. So collections are made rare, and `gc.freeze` excludes these
     # objects from the collection at exit.

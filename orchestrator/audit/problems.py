@@ -48,8 +48,7 @@ class Check:
 
 
 def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
-    """Groups faults by their kind: returns one problem for each kind, with the number of its cases and the first few of
-    these."""
+    """Makes one problem of all faults of a kind: it gives their number and names the first few."""
     cases: dict[Problem, list[str]] = {}
     for kind, case in faults:
         cases.setdefault(kind, []).append(case)

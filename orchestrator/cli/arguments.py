@@ -61,7 +61,7 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user code that a sweep needs if the sweep is given as a JSON file, else `None`.
+    """Returns the user's code that a sweep in a JSON file needs, else `None`.
 
     If the sweep starts from weights of another sweep and is read from a sweep directory, the weights are loaded from
     this directory.

@@ -150,8 +150,7 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
 
 
 def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
-    """Returns the measured numbers of a training that are compared, grouped by kind, such as losses and scores of
-    heads."""
+    """Returns the measured numbers by which two trainings are compared, by kind, such as losses and scores of heads."""
     scores = {
         f"{name} of layer {head['layer']}, head {head['head']} at step {head['step']}": value
         for head in (() if rows.heads is None else rows.heads.to_pylist())

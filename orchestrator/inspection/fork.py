@@ -250,8 +250,8 @@ class Committors(Answer, Record):
     differences: tuple[str, ...]
 
     def at(self, step: int) -> tuple[Committor, ...]:
-        """Returns for each training of the trial, in the order of replicates, the chance of the outcome given its state
-        at a step."""
+        """Returns the estimated chance of the outcome at a step, for each training of the trial in the order of
+        replicates."""
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:

@@ -41,7 +41,8 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The name of the kind of matrix that the attention map resembles most, with its sizes, such as `S3(4, 1)`."""
+        """The kind of matrix that the attention map resembles most, with its sizes: `S3(4, 1)` means one block of 4
+        rows."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

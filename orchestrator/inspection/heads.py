@@ -151,8 +151,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Calls a function that computes attention maps, under the PyTorch settings with which trainings run. Errors of a
-    user's code become a `UserError`."""
+    """Computes the attention maps of a training, with the PyTorch settings of all trainings. Errors of the user's code
+    become a `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 

@@ -159,8 +159,8 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Chooses which fragments (the files of one commit each) to merge now, given each one's number of rows: the
-    smallest ones, or none while there are few.
+    """Chooses which fragments (the files of one commit each) to merge now, given their numbers of rows: the smallest,
+    once there are many.
 
     None are chosen until more than `MAX_FRAGMENTS` of them have fewer than `FULL_ROWS` rows. Then the smallest two are
     chosen, and the next larger ones as long as each has fewer rows than the chosen ones together. So a row is rewritten

@@ -116,9 +116,8 @@ class Snapshot:
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """Groups the names of the fragments (the files of one commit each) by how much their curves are thinned:
-        whether every measured point is kept, every second, ...
-        """
+        """Groups the names of the fragments (the files of one commit each) by the share of measured points that their
+        curves keep: every point, every second, and so on."""
         names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
             names.setdefault(file.stamp.curves_every, []).append(name)
@@ -270,7 +269,8 @@ def names_in_all(place: Place) -> list[str]:
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files of the ledger since the fragments `names` were listed."""
+    """Returns whether a compaction has begun to remove files of the ledger since its fragments were listed as
+    `names`."""
     return has_overtaken(fragment_names(place), names)
 
 

@@ -346,9 +346,7 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
 
 
 def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """Returns how many rows of the table `curves` the function `thinned` keeps, given each curve's number of measured
-    points.
-    """
+    """Returns how many points the function `thinned` keeps of curves with the given lengths."""
     return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
 
 

@@ -22,7 +22,7 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended, as far as the rules for trials and objectives need it.
+    """How a training ended, in those values that the objectives and the rule for complete trials use.
 
     `eval_loss` is `None` if the loss was not finite.
     """
@@ -147,7 +147,7 @@ def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) 
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """Reads those columns of the table `trainings` that determine whether a trial is complete, and its value.
+    """Reads the columns of the table `trainings` that determine whether a trial is complete, and what its value is.
 
     Args:
         connection: From `Ledger.connect`.

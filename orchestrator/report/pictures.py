@@ -112,7 +112,7 @@ class Picture:
 
     @property
     def drawing(self) -> Markup:
-        """The figure as SVG that is part of the page's HTML. Only in this form do the texts in `hover` appear under the
+        """The figure as SVG inside the page's HTML, the only form in which the texts in `hover` appear under the
         pointer.
 
         The ids get a prefix, so that they differ from those of other figures.

@@ -31,8 +31,7 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much one parameter matters: how much of the differences between trials' rates, such as stuck rates, it
-    explains.
+    """How much of the differences between trials' rates, such as stuck rates, one parameter explains.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.
@@ -86,8 +85,8 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Arranges the cells of two parameters as the rows of a table, like a plot: the first parameter grows to the
-        right, the second upwards."""
+        """Arranges the cells of two parameters as the rows of a table, like a plot: the first parameter increases to
+        the right, the second upwards."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
