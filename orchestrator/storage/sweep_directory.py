@@ -227,8 +227,8 @@ class SweepDirectory(SweepRecord):
         return tuple(part.place for part in self.parts) if self.shards else (self.place,)
 
     def whole(self) -> "SweepDirectory":
-        """Returns the directory of the divided sweep that this shard belongs to. Returns this directory itself if it is
-        no shard, or was copied without the rest of the sweep."""
+        """Returns the directory of the whole sweep if this one holds a shard (one driver's part). Returns this one if
+        it holds no shard, or was copied without the rest of the sweep."""
         above = place_of_whole(self.place)
         return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
 

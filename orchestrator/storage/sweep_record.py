@@ -38,8 +38,8 @@ class Extension:
         return bool(self.trials or self.replicates)
 
     def of(self, spec: Sweep) -> Sweep:
-        """Returns the spec of a sweep with this extension's trials and replicates added. Negative numbers remove them
-        again.
+        """Adds this extension's numbers of trials and replicates to those of a sweep's spec. The numbers may be
+        negative.
 
         Raises:
             UserError: If a `Sequential` rule decides how many replicates a trial gets, or if a pruner ends trials
@@ -133,7 +133,7 @@ class SweepRecord(Record):
 
     @property
     def of_shard(self) -> Shard:
-        """The shard whose trials this directory holds."""
+        """The shard (one driver's part) that this record belongs to; `WHOLE` if it belongs to none."""
         return self.shard or WHOLE
 
     @property
@@ -229,8 +229,8 @@ class SweepRecord(Record):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns for each run of `resume --retry-failed` the replicates of the trial that were trained again in that
-        run or later.
+        """Returns one set for each run of `resume --retry-failed`: the trial's replicates (trainings) that this run or
+        later ones trained again.
 
         If the sampler was told a trial's value before, it keeps this value, which was computed without these
         replicates.

@@ -35,8 +35,8 @@ def digests_of(workload: "Workload[Any]") -> dict[str, str]:
 
 
 def installed_modules(workload: "Workload[Any]") -> list[str]:
-    """Returns the names of the modules that training a workload needs and that other machines import from an installed
-    package.
+    """Returns the names of the modules that training a workload needs and imports from installed packages, not from
+    the user's own files.
 
     The names are those in `digests_of`.
     """
@@ -55,7 +55,7 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns a digest of each given module's code. The keys are the sha256 of the modules' texts.
+    """Returns a digest of each given module's code, by the sha256 of the module's source text.
 
     Other processes that have the same texts can use the digests without parsing the texts.
     """

@@ -10,8 +10,8 @@ import attnsweep as at
 
 
 class Model(nn.Module):
-    """A causal transformer of one block. Any modules may take its place: attnsweep's parts, PyTorch's, or another
-    library's."""
+    """A causal transformer of one block. You may use any modules in place of these: attnsweep's parts, PyTorch's, or
+    another library's."""
 
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()
@@ -22,7 +22,8 @@ class Model(nn.Module):
         self.head = at.Linear(d_model, n_words)
 
     def trace(self, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the logits (sequence, token, word), and the attention weights (layer, sequence, head, query, key)."""
+        """Returns the logits (sequence, position, word), and the attention weights (layer, sequence, head, query,
+        key)."""
         x = self.word(words) + self.position.weight
         x, weights = self.block(x, at.Sight.causal(x))
         return self.head(x), torch.stack([weights])

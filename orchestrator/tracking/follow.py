@@ -259,10 +259,8 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns a value that changes if trials that were logged before must be logged again.
-
-    It contains the sweep's spec, and the trainings that were repeated.
-    """
+    """Returns the sweep's spec, and the trainings that were repeated. If either changes, trials that were logged before
+    must be logged again."""
     return directory.spec, directory.retried
 
 

@@ -143,7 +143,8 @@ class WandbStore(RunStore):
 
     @classmethod
     def of_environment(cls) -> "WandbStore":
-        """Makes the store from the environment; its local folder is `WANDB_DIR`, by default the working directory."""
+        """Returns a store with the local folder that the environment variable `WANDB_DIR` names, by default the working
+        directory."""
         return cls(Path(os.environ.get("WANDB_DIR") or "."))
 
     @property

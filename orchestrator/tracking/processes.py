@@ -55,7 +55,7 @@ class Ended:
 
 
 class LostError(Exception):
-    """Raised if the process that writes to MLflow has ended, or if it answers as another version of the code."""
+    """Raised if the process that writes to MLflow has ended, or gave an answer that cannot be understood."""
 
 
 class WritingProcess:

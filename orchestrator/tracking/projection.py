@@ -68,13 +68,13 @@ class Projection:
         there."""
 
     def trial_told(self, trial: int) -> None:
-        """Counts one more complete trial, one whose rows are all in the ledger."""
+        """Counts one more trial whose rows are all in the ledger."""
         del trial
         self._n_completed += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
-        """Tells the process that writes to MLflow that no more trials follow. It then logs the missing trials and the
-        sweep's summary, for which `close` waits.
+        """Tells the process that writes to MLflow that no more trials follow. The process then logs the missing trials
+        and the sweep's summary.
 
         Args:
             in_haste: Whether `close` will not wait until all is logged.
@@ -131,8 +131,8 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits at most `timeout` seconds for the process that writes to MLflow to end; with `None`, as long as it
-        keeps logging trials."""
+        """Waits at most `timeout` seconds for the process that writes to MLflow to end. If `timeout` is `None`, waits
+        as long as the process keeps logging trials."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)

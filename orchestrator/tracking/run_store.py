@@ -54,8 +54,8 @@ class Runs(ABC):
         """Looks up the runs that the store has of the sweep's trials. A trial may have several runs."""
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Returns the trials that have a finished run in the store, and, by trial, the store's identifiers of
-        unfinished runs.
+        """Returns the trials that have a finished run in the store. Also returns the store's ids of the unfinished
+        runs, by trial.
 
         A run also counts as unfinished if replicates were added to its trial since, or failed trainings were repeated.
 

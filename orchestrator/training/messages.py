@@ -233,7 +233,7 @@ class Pool(Protocol):
 
     @property
     def running(self) -> list[PackOrder]:
-        """The orders for those packs of trainings that trainers have now."""
+        """The orders that trainers are carrying out now."""
 
     def notices(self) -> list[str]:
         """Returns new messages for the user about the trainers, one line each: those since the last call."""
@@ -246,8 +246,8 @@ class Pool(Protocol):
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Continues a pack of trainings that waits at a probe (step of measurement). The trainings at the positions
-        `pruned` in the pack end there."""
+        """Continues a pack of trainings that waits at a probe (step of measurement). Ends the trainings whose positions
+        in the pack are in `pruned`."""
 
     def reports(self, timeout: float) -> Reports:
         """Returns the trainers' reports that arrive within about `timeout` seconds.

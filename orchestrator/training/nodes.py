@@ -223,8 +223,8 @@ class NodeRecord:
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
-        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures the node gets no further trainers;
-        if none runs there, it is given up.
+        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures, a node without running trainers is
+        given up, and any other gets no further trainers.
 
         Args:
             node: The node, which is up.

@@ -117,8 +117,8 @@ class PoolPlan:
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns the resources of the sweep's trainers on each node. Counts only trainers that are up or, if
-        `by_trainers_up` is False, only those that have not started yet."""
+        """Returns the resources of the sweep's trainers on each node: if `by_trainers_up`, of trainers that are up;
+        otherwise, of those that have not started yet."""
         shares: dict[str, list[TrainerShare]] = {}
         for trainer in self.trainers.values():
             if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
@@ -164,8 +164,7 @@ class PoolPlan:
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
     def _allotted(self, claims: Mapping[str, Amount]) -> dict[str | None, Counter[TrainerShare]]:
-        """Returns the trainers that each node should have. Under the key `None` are the trainers that fit on no node
-        yet."""
+        """Returns the trainers that each node should have. Those that fit on no node yet are under the key `None`."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
@@ -224,8 +223,8 @@ class PoolPlan:
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles a trainer's report. Returns the report to pass on to the sweep's loop, which may be a different one,
-        and the trainer's next actions."""
+        """Handles a trainer's report. Returns a report for the sweep's loop, sometimes another one, and the trainer's
+        next actions."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving

@@ -151,7 +151,7 @@ class OtherSweeps:
             self._told, self._told_at = (held, claimed), now
 
     def compare(self, nodes: Mapping[str, Node], claimed: Amounts, waiting: Mapping[str, int]) -> None:
-        """Finds the other sweeps whose trainers hold nodes that trainers of this sweep wait for.
+        """Finds out which other sweeps occupy the nodes that this sweep's trainers wait for.
 
         Args:
             nodes: The nodes that are up, by id.
@@ -189,7 +189,7 @@ def _parsed(text: str) -> Note | None:
 
 
 def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
-    """Returns the notes whose driver has no note on the same sweep among the `earlier` ones."""
+    """Returns the new notes: those for whose driver and sweep there is no `earlier` note."""
     drivers = {(note.driver, note.sweep) for note in earlier}
     return [note for note in notes if (note.driver, note.sweep) not in drivers]
 

@@ -90,8 +90,8 @@ def starting_few_processes() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A context in which Ray may take the given number of seconds to start its control store, and as many to start this
-    node.
+    """A context for starting Ray that allows the given number of seconds for the control store, and the same again for
+    this node.
 
     By default Ray waits 30 s for each; it has a setting for the first only.
     """

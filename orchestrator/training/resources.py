@@ -98,8 +98,8 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """The modules to import in advance if Ray is started here. Ray imports them in one process per core, so the
-        list is empty unless every core gets a trainer."""
+        """The modules to import in advance if Ray is started here. Empty unless every core gets a trainer, because Ray
+        imports the modules in one process per core."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 
@@ -153,8 +153,8 @@ def _start_ray(resources: Resources) -> bool:
 
 @contextmanager
 def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
-    """A context that makes resources available, and yields a function that starts trainers on them. A Ray that was
-    started here ends with the context.
+    """A context that makes resources available, and yields a function that starts trainers on them. If Ray was started
+    for this run, it ends with the context.
 
     Args:
         resources: What a run may use.

@@ -56,8 +56,8 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns for each training of a pack its outcome, whether it counts as stuck, and its loss. For a training that
-    has not ended, these are its values at the present step."""
+    """Returns the outcome and the loss of each training of a pack, and whether it counts as stuck. A training that has
+    not ended is judged at its present step."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -71,7 +71,7 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """Collects the numbers that certificates (tests of the label "stuck") measured: by name an array with one value per
+    """Collects what certificates (tests of the label "stuck") measured: for each quantity, an array with one value per
     training, NaN if it was not measured."""
     measured = [certificate.measured if certificate else {} for certificate in certificates]
     names = sorted({name for numbers in measured for name in numbers})
@@ -270,8 +270,8 @@ def _whole(step: float) -> int | None:
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns the BLEU scores of the translations that trainings wrote, (n_trainings,) for each set of sentences. A
-    training that did not end normally has NaN.
+    """Returns the BLEU scores of the translations that trainings wrote: for each set of sentences, an array
+    (n_trainings,). It has NaN for a training that did not end normally.
 
     The scores of a set are named `bleu_<set>`.
     """

@@ -150,7 +150,8 @@ class Trainer:
         return self._reported(self._hand_back)
 
     def _reported(self, train: Callable[[], Report]) -> Report:
-        """Calls a function that trains, and returns its report. If a training raises, the report is a `Raised`."""
+        """Calls a function that trains, and returns its report. If the function raises an error, returns the report
+        `Raised`."""
         try:
             return train()
         except STOPS:

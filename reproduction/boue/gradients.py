@@ -128,8 +128,8 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Checks the paper's statement that the bias of attention's values makes a contribution of its own to the
-    gradients. It does not: its gradient follows from that of the output bias.
+    """Tests whether the gradient of attention's value bias is independent of that of the output bias, as the paper
+    states. It is not.
 
     The gradient of the value bias is the product of the output weights and the gradient of the output bias.
     """
@@ -328,8 +328,8 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
 
 
 def cache_error(scale: float | None) -> float:
-    """Returns the largest error of the last token's logits if tokens are read one by one with a key-value cache and
-    attention scores are multiplied by `scale`.
+    """Returns the largest error of the last token's logits if a key-value cache is used and attention scores are
+    multiplied by `scale`.
 
     The paper prints the step with the cache without a scale, which is 1; `None` is the model's own scale.
     """

@@ -51,8 +51,8 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """Sets the weights of an attention head. The logit becomes the product of a weighted sum of the query token's
-    activations and a weighted sum of the key token's.
+    """Sets the weights of an attention head. Each logit becomes a weighted sum of the query token's activations, times
+    a weighted sum of the key token's activations.
 
     Token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n if the attention scale
     has that factor.
@@ -210,8 +210,8 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER =
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Returns a two-layer encoder that decides PARITY: is the number of 1s odd? Layer 1 counts the 1s and marks the
-    position with that number; layer 2 tells CLS whether it is odd.
+    """Returns a two-layer encoder that decides PARITY: is the number of 1s, k, odd? Layer 1 marks position k, and layer
+    2 tells CLS whether that position is odd.
 
     In layer 1 all tokens attend uniformly, and the feed-forward part computes
     I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head

@@ -369,9 +369,8 @@ _ROUNDING = 1e-4
 def reproduce_confidence(
     directory: Path, console: Console, lengths: Lengths = CONFIDENCE_LENGTHS, n_strings: int = 20
 ) -> Comparison:
-    """Builds encoders for several wanted values of the cross-entropy, and measures the cross-entropy that they have on
-    random strings of the given lengths.
-    """
+    """Checks that encoders can have any wanted cross-entropy: builds some, and measures their cross-entropies on random
+    strings of the given lengths."""
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
     rows = []

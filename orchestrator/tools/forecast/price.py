@@ -181,8 +181,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Times a batch with more and more steps, as far as the time for a short trial allows. Returns the result, the
-    seconds of each repetition and the number of steps of the longest trial."""
+    """Times a batch with more and more steps, up to a limit of time. For the longest run, returns the report, the
+    seconds of each repetition, and the number of steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.

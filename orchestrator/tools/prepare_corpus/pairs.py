@@ -119,8 +119,8 @@ def _with_vocabulary(
     is_trained_N: NDArray[np.bool_],
     settings: PreparationSettings,
 ) -> Sentences:
-    """Returns the sentences of one language with words replaced by their numbers in a vocabulary, which is learned from
-    the training sentences alone."""
+    """Numbers the words of one language's sentences by a vocabulary that is learned from the training sentences
+    alone."""
     words = learn_vocabulary(
         texts.filter(pa.array(is_trained_N)).to_pylist(),
         "words",

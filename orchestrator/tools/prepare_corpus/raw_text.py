@@ -30,11 +30,11 @@ _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their 
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Columns of text from a file, as bytes that are not decoded yet. Each column has N texts.
+    """Columns of text from a file, all of the same length, as bytes that are not decoded yet.
 
     Attributes:
         names: The names of the columns; empty for the lines of a plain text.
-        columns: The texts of each column, (N,) large_binary; null where the file has no value.
+        columns: The texts of each column, (n_texts,) large_binary; null where the file has no value.
         n_wrong_fields: The number of rows left out because their number of fields differs from the header's.
     """
 
