@@ -165,7 +165,7 @@ class ShownLayer:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells that all maps of the layer have together, after large maps were reduced by averaging."""
+        """The number of cells in all attention maps of the layer, after large maps were reduced by averaging."""
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def _cookie(header: str, name: str) -> str:
 
 
 def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Callable[[Path], None]) -> None:
-    """Writes the report, and rewrites it whenever a ledger has changed, until no run of these sweeps is in progress.
+    """Writes the report, and rewrites it whenever a ledger has changed, until none of the sweeps is running.
 
     Args:
         directories: The sweeps, at least one.
@@ -229,8 +229,8 @@ def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Calla
 
 
 def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
-    """Yields whether a run is in progress: once at the start, then each time that a ledger has changed or a run has
-    begun or ended.
+    """Yields once at the start, then each time that a ledger has changed or a run has begun or ended. The value says
+    whether a run is in progress.
 
     Looks for changes every two seconds. If the caller takes longer to handle a change, the pause after it is as long as
     the caller took, so that making reports of a large sweep takes at most half of the time.

@@ -103,14 +103,14 @@ class SweepReport:
 
     @property
     def singles(self) -> str:
-        """A sentence that says how many trainings are drawn with a curve of their own, and how these were chosen."""
+        """A sentence that says how many trainings have a curve of their own in the plots, and how they were chosen."""
         n = sum(sample.is_by_lot and bool(sample.curve) for sample in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
 
     @property
     def of_many(self) -> str:
-        """A clause that says how many trainings are drawn for the quartiles of curves, if an outcome has too many to
-        use all; else empty."""
+        """A clause that says how many trainings are chosen at random for the quartiles of curves; empty if all are
+        used."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"

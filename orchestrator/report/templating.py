@@ -101,8 +101,8 @@ def counts(values: NDArray[np.int64]) -> JsonColumn:
 
 
 def measures(values: NDArray[np.float64]) -> JsonColumn:
-    """Packs numbers for a page's script, with NaN for null: in single precision if this keeps six correct digits of
-    each number, else in double precision."""
+    """Packs numbers for a page's script, in single precision if all keep six correct digits, else in double precision.
+    NaN stands for null."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     are_whole = bool((np.mod(sizes, 1) == 0).all())
     fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))

@@ -77,7 +77,7 @@ class Checkpoints:
         self._stored[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """Returns the id of the environment (machine and versions) that trained a pack of trainings up to its last
+        """Returns the id of the environment (machine and versions) in which a pack of trainings reached its last
         checkpoint; `None` if it is not known.
         """
         return self._stored.get(pack, (None, None))[1]

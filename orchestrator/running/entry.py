@@ -45,8 +45,8 @@ def going_on(
     *,
     accept_drift: bool = False,
 ) -> Entry:
-    """Returns a function that prepares a stored sweep to be continued: it adds the run's environment to the sweep, and
-    the trials and replicates (trainings per trial) by which the run extends it.
+    """Returns a function that prepares a stored sweep to be continued: it adds the run's environment, and any further
+    trials and replicates (trainings per trial).
 
     Args:
         workload: The sweep's workload.
@@ -98,8 +98,8 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """Checks a sweep's spec against its workload. Returns the spec as it is stored, and the trained weights (base) from
-    which the sweep's trainings start, if it names any.
+    """Checks a sweep's spec against its workload. Returns the spec to store, and the trained weights (base) from which
+    the sweep's trainings start, if it names any.
 
     Args:
         spec: The spec that the user gave.

@@ -67,8 +67,8 @@ class Chain:
         return f'{body},"chain":"{seal}"}}'
 
     def follow(self, line: bytes) -> bool | None:
-        """Adds a line that was read from the journal to the digest. Returns whether the digest in the line (its seal)
-        is right; `None` if the line has none."""
+        """Adds to the digest a line that was read from the journal. Returns whether the line's seal (the digest stored
+        in it) is right; `None` if it has no seal."""
         match = _SEAL.search(line)
         if match is None:
             self._since.update(line + b"\n")
@@ -209,7 +209,7 @@ class StudyLog(BaseJournalBackend):
 
 
 class TrialEntries:
-    """Writes a sweep's trials, their values and their ends directly to the journal, instead of through Optuna's
+    """Writes a sweep's trials, with their values and final states, directly to the journal, not through Optuna's
     storage.
 
     It serves samplers that do not learn from results: no trial stays in memory, and an entry costs a tenth of Optuna's
@@ -309,8 +309,8 @@ class JournalFile:
             self._n_bytes += len(content)
 
     def _pass_notes(self, file: BinaryIO) -> None:
-        """Moves to the end of the file, past notes that a user has added with `optuna-dashboard`; raises an error for
-        any other change."""
+        """Accepts notes that a user has added to the file with `optuna-dashboard`; raises an error for any other
+        change."""
         is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
         file.seek(self._n_bytes)
         added = file.read()

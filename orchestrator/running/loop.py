@@ -63,8 +63,7 @@ class Follower(Protocol):
     """
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows were added to the ledger, and after the study got the values of all trials that became
-        complete."""
+        """Called after rows were added to the ledger, when the study already has the values of all complete trials."""
 
     def trial_told(self, trial: int) -> None:
         """Called for each trial when its trainings are in the ledger and the Optuna study has recorded its value."""
@@ -161,7 +160,7 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep's directory, with the list of all environments (machines and versions) that have trained so far."""
+        """The sweep's directory, whose record names all environments (machines and versions) used so far."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
@@ -279,8 +278,8 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack of trainings: the one that has trained it so far, if a
-        trainer there is idle, else that of the first idle trainer."""
+        """Returns the type of machine that should train a pack of trainings: the one that trained it before, if it is
+        idle, else the first idle one."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]

@@ -56,7 +56,7 @@ _KEPT = RecordFile("pack_sizes.json", _Kept, "remove it: no result depends on it
 
 def sizes_of_user(workload: str, engine: Engine) -> Path | None:
     """Returns the folder with the pack sizes (trainings per batched program) that this user's earlier sweeps found for
-    a workload, with the same engine and processor; `None` if the user has no home folder."""
+    the same workload, engine and processor; `None` if the user has no home folder."""
     processor = ""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -113,7 +113,7 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Counts the training steps of this run: adds `lane_steps`, a sum over trainings."""
+        """Adds training steps, summed over the trainings of a pack, to the count of this run."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:

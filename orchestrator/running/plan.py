@@ -95,7 +95,7 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a pack of trainings, if its size is the one to be measured next.
+        """Records the speed of a pack of trainings, unless the search waits for the speed of another pack size.
 
         Args:
             n_lanes: The pack's number of lanes.

@@ -133,8 +133,8 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose trainings cannot share one batched program, or whose labels of trainings are not
-    declared.
+    """Refuses a workload whose trainings cannot share one batched program, or that gives a training an undeclared
+    label.
 
     Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
     be batched with `vmap`.
@@ -194,7 +194,7 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Checks that two trainings of a user's workload run in one batch as they do alone in plain PyTorch.
+    """Checks that two trainings of a user's workload give the same results in one batch as alone in plain PyTorch.
 
     These are the first training and the one that differs from it in most parameters.
     """
@@ -238,8 +238,8 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Returns the predicted step at which each training leaves the initial plateau. Trainings that are not predicted
-    before the time `until` are left out.
+    """Predicts the step at which each training leaves the initial plateau. After the time `until`, the remaining
+    trainings are left out.
 
     All trainings have equal static parameters.
     """

@@ -240,14 +240,14 @@ class Study:
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
-        """Makes all entries of the study durable. Called before a checkpoint or ledger row is written that depends on
+        """Makes all entries of the study durable. Called before a write of checkpoints or ledger rows that need
         them."""
         if self._log is not None:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives for `optuna-dashboard`, and a note on how its figures differ from
-        attnsweep's report."""
+        """Stores for `optuna-dashboard` the names of the objectives, and a note that the dashboard's figures measure
+        other things than attnsweep's report."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -304,7 +304,7 @@ class Study:
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
-    """Returns a new trial as `study.ask` does, but drawn by a sampler that may also know trials of earlier sweeps.
+    """Returns a new trial like `study.ask`, but its sampler may also know trials of earlier sweeps.
 
     `study.ask` would also look through all trials for one that somebody has enqueued, which never happens in a sweep.
     """

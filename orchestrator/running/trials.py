@@ -167,8 +167,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Adds the pruner's instructions to the order to train a pack: wait at each measurement, and end the trainings
-        of pruned trials."""
+        """Adds instructions for pruning to the order that a trainer gets: wait at each measurement, and end the
+        trainings of pruned trials."""
         if not self._is_on:
             return order
         decided = self._study.pruned

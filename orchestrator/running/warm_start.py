@@ -167,8 +167,8 @@ class _MisfitError(Exception):
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the parameter values with which the new sweep would have drawn a trial of an earlier sweep. Raises
-    `_MisfitError` if it could not have drawn the trial.
+    """Returns the values that the new sweep must draw to get the same trial as an earlier sweep. Raises `_MisfitError`
+    if it cannot draw such values.
 
     `row` contains the trial's columns.
     """

@@ -113,8 +113,8 @@ class Place(Protocol):
         """Returns the name of a Parquet file with its folder and place, as messages print it."""
 
     def open_file(self, folder: str, name: str) -> "NativeFile":
-        """Opens a Parquet file for reading. If it does not exist, raises a FileNotFoundError whose `filename` is as
-        `file_name` returns it."""
+        """Opens a Parquet file for reading. If it does not exist, raises a FileNotFoundError with the `filename`
+        that `file_name` returns."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes one Parquet file to each of several folders, in the given order, under the same name.

@@ -106,7 +106,7 @@ class RecordFile(Generic[R]):
         return _written(content | {_CHECKSUM: sha256_of(content)})
 
     def parse(self, text: str) -> R:
-        """Parses the text of a record's file, which must be as `text` writes it.
+        """Parses the text of a record's file, as `text` writes it.
 
         Raises:
             ValueError: If the text was not made by `text`.

@@ -100,8 +100,8 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 def progress_of(places: Sequence[Place]) -> Progress | None:
-    """Returns the progress that a sweep's drivers have written, summed up if there are several; `None` if none has
-    written any.
+    """Returns the progress that a sweep's drivers have written, added up over drivers; `None` if none has written
+    any.
 
     Args:
         places: The directories that the drivers write to.
@@ -207,8 +207,8 @@ def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
 
 
 def take_promise(directory: SweepDirectory) -> None:
-    """Copies the predicted cost of a new sweep, if this user has one stored, to the sweep's directory. Failures are
-    ignored."""
+    """Copies the predicted cost of a new sweep, if there is one, from this user's folder to the sweep's directory.
+    Failures are ignored."""
     with suppress(OSError, RuntimeError, StoreError, UserError):
         promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
         if promise is not None:
@@ -301,8 +301,7 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the results of an earlier self-check (trainings that were repeated), of all shards together; `None` if
-    there are none.
+    """Returns the stored results of the self-check, joined over all shards; `None` if there are none.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.

@@ -135,9 +135,7 @@ class ObjectPrefix:
                 return None
 
     def now(self) -> datetime:
-        """Returns the time by the store's clock: the time at which it stores a temporary object that is written to
-        learn it.
-        """
+        """Returns the time by the store's clock, taken from the modification time of a temporary object."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
             self._uploads.put(self._key(name), b"")
@@ -242,8 +240,8 @@ class ObjectPrefix:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing objects. If the store answers "not found", reports that the bucket is missing, because
-        a write needs no existing object.
+        """A context for writing objects. If the store answers "not found", reports that the bucket is missing: a write
+        needs nothing else to exist.
 
         Other errors are handled as in `answering`.
         """

@@ -164,13 +164,13 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns those recorded values of a workload that are absolute paths of existing files."""
+    """Selects the absolute paths of existing files from the values that a workload has recorded."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
 
 def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
-    """Returns the sha256 of each file that a workload's recorded values name, by the file's path."""
+    """Returns the sha256 of each file whose path a workload has recorded, with the paths as keys."""
     digests = {}
     for path in named_files(pinned):
         with Path(path).open("rb") as file:
