@@ -93,7 +93,7 @@ class OtherSweeps:
 
     @property
     def waiting_for(self) -> str:
-        """The sweeps, in words, that hold cores or GPUs that this sweep wants; empty if there are none."""
+        """Names the sweeps that hold cores or GPUs that this sweep wants; empty if there are none."""
         return _in_words(self._in_the_way or self._first)
 
     @property

@@ -124,8 +124,8 @@ def _further() -> Iterator[ComparedValue]:
 
 
 def _flat() -> ComparedValue:
-    """Compares with a formula the number of flat directions: directions of the GPT's weights along which the loss is
-    constant everywhere.
+    """Compares the number of flat directions (directions of the GPT's weights along which the loss is constant
+    everywhere) with a formula.
 
     The flat directions are the key biases, and a constant added to a row of a matrix.
     """
@@ -165,7 +165,7 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares with formulas how many multiply-adds the attention of all blocks takes.
+    """Compares the number of attention's multiply-adds, summed over blocks, with formulas.
 
     Attention's scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are computed
     otherwise, and are not counted.

@@ -86,8 +86,8 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """Returns an encoder with LayerNorm whose answers have the same signs as those of `plain`, which has none. It
-    stores each activation x together with -x, so that LayerNorm subtracts a mean of 0.
+    """Returns an encoder with LayerNorm whose answers have the same signs as those of the encoder `plain` without
+    LayerNorm. It stores each activation x together with -x, so that LayerNorm subtracts a mean of 0.
 
     LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs are preserved.
     The last feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last

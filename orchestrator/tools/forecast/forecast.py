@@ -208,8 +208,8 @@ def forecast(
 
 
 def seeds_for(share: float) -> int:
-    """Returns how many trainings are needed to know the share of stuck trainings within ±0.02 (95% Wilson interval).
-    The argument is the expected share."""
+    """Returns how many trainings are needed to estimate the share of stuck trainings within ±0.02 (95% Wilson
+    interval), if the share is about `share`."""
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2
