@@ -225,6 +225,6 @@ def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _first_training(spec: Sweep, workload: Workload[Any]) -> Training[Any]:
-    """Returns a training that has, for each parameter, the first value in the sweep's space."""
+    """Returns a training with the first value of each parameter in the sweep's search space."""
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
     return Training(workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)}), 0)

@@ -59,8 +59,8 @@ class Chain:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of this sweep (a JSON object) to the running digest. Returns the line with the digest so far as
-        its seal."""
+        """Adds a line of this sweep (a JSON object) to the running digest. Returns the line with its seal, the
+        digest so far."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
@@ -177,7 +177,7 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry to be saved to the journal, without showing it to Optuna's study in memory."""
+        """Adds an entry that the next `save` writes. Optuna's study in memory does not see it."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 

@@ -89,8 +89,8 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the `PackSizes` of a sweep. It starts from sizes that other sweeps found, unless the sweep has a pruner
-        or a sampler that learns from results (`learns`)."""
+        """Makes the `PackSizes` of a sweep. Sizes that other sweeps found are used, unless the sweep has a pruner or
+        its sampler `learns` from results."""
         spec = directory.spec
         # Pack sizes (numbers of trainings per batched program) of other sweeps are not used if the sampler learns from
         # results, because draws must not depend on other sweeps. They are not used with a pruner either, because

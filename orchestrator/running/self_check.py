@@ -100,8 +100,8 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first waiting pack for which a trainer is idle on the type of machine that trained the pack before;
-    `None` if there is none."""
+    """Returns the first waiting pack that an idle trainer can repeat on the same type of machine as before; `None` if
+    there is none."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 

@@ -76,7 +76,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def check_trusted(code: UserCode | None, where: object) -> None:
-    """Raises UserError, naming the files, if the user has not declared to trust this code."""
+    """Raises a UserError that names the code's files, unless the user has declared trust in them."""
     if code is not None and not is_trusted(code.sha256):
         files = ", ".join(code.texts)
         raise UserError(
