@@ -112,8 +112,9 @@ class Claim(SpecModel):
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep directory stores it: of the path of a user's workload file, only the file's name
-        is kept, because the directory contains a copy of the file."""
+        """Returns the claim as a sweep directory stores it. The path of a user's workload is cut to its file name,
+        because the directory contains a copy of the file.
+        """
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:

@@ -162,8 +162,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns one training's translations of the long test sentences. Among the trainings with the given attention
-    scale, it is the one with the median BLEU score.
+    """Returns the translations of the long test sentences by the training with the median BLEU score among those with
+    the given attention scale.
     """
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
@@ -172,8 +172,8 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """Returns the counts from which the BLEU score is computed, (sentences, counts): the lengths of each sentence, the
-    number of its n-grams, and how many of them match the reference.
+    """Returns the counts from which the BLEU score is computed, (sentences, counts): the lengths of each translation
+    and of its reference, the number of n-grams that match the reference, and the number of all n-grams.
     """
     lines = [
         metric.sentence_score(hypothesis, [reference])

@@ -192,7 +192,7 @@ def announcement(claims: Sequence[Claim], known: Sequence[Decided]) -> str:
 
 
 def print_table(found: Sequence[Decided], console: Console) -> None:
-    """Prints a table of the verified claims: supported, refuted or undecided, with the evidence for it."""
+    """Prints a table of verified claims, each with its verdict (supported, refuted or undecided) and the evidence."""
     grid = Table("claim", "verdict", "trainings", "evidence", "CPU s", box=None, header_style="bold")
     for each in found:
         grid.add_row(each.name, each.verdict, f"{each.trainings:,}", each.evidence, f"{each.cpu_seconds:.0f}")
@@ -224,7 +224,7 @@ def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
 
 
 def _group_named(name: str) -> list[Stated]:
-    """Returns the group of documented claims with the given name.
+    """Returns the documented claims of the named group, if they can be measured again.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.

@@ -194,7 +194,7 @@ def load_claims(folder: Path) -> list[Stated]:
 
 
 def load_counted(folder: Path) -> dict[str, tuple[Counted, ...]]:
-    """Loads the numbers that the documentation states without an interval from the TOML files of a folder, by page.
+    """Loads from the TOML files of a folder the numbers that each page of the documentation states without an interval.
 
     Raises:
         UserError: If a file is not TOML, or has unknown or missing fields.
@@ -244,7 +244,7 @@ class Measured:
 
 
 def p_value(claim: Claim, again: Measured) -> float:
-    """Returns the p-value of the hypothesis that a documented claim and its repetition measured one true number."""
+    """Returns the p-value of the hypothesis that a documented claim and its repetition have the same true value."""
     from scipy import stats
 
     if claim.kind == "share":

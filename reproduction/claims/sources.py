@@ -95,7 +95,7 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
 
 
 def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
-    """Reads the numbers of claims from the ledger of a finished sweep. May draw figures into the directory.
+    """Reads the numbers of claims from the ledger of a finished sweep. May draw figures into `directory`.
 
     Raises:
         KeyError: If the source trains without a sweep.

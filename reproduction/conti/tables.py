@@ -270,7 +270,7 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
     """Returns the exact distances of the attention heads from each family of structured matrices, (n_heads,) by name of
-    the family. In a family named `... + E`, some entries may have any value: as many as there are tokens.
+    the family. In a family named `... + E`, as many entries as there are tokens may have any value.
     """
     T = heads.shape[-1]
     distances = {
@@ -352,8 +352,8 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of the size and number of blocks with which a block-structured matrix comes nearest to each
-    attention head. Tests whether it comes as near to heads with shuffled rows.
+    """Returns a table of the block-structured matrix nearest to each attention head: the size and number of its blocks.
+    Compares its distance with the distances from heads whose rows are shuffled.
     """
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1

@@ -159,8 +159,8 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Tests the note's rule that moves a matrix factor past the backward pass of ReLU, on random matrices. Returns how
-    far the traces of the two sides differ, and how far their entries differ at most.
+    """Tests on random matrices the note's rule that moves a matrix factor past the backward pass of ReLU. Returns the
+    difference between the traces of the rule's two sides, and the largest difference between their entries.
 
     The sides are A mm(B, C) and mm(B', A) C, where mm(Z, G) is G with zeros where Z is negative, and ' transposes.
     """

@@ -150,8 +150,8 @@ class Word:
 
 
 def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
-    """Yields for each occurrence of each letter in the model a matrix product ("word"). The products of one letter add
-    up to its gradient.
+    """Yields a matrix product ("word") for each place in the model where a letter (a named matrix) occurs. The products
+    of one letter add up to its gradient.
 
     Args:
         model: The model's output.
@@ -186,7 +186,8 @@ def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
 
 
 class Evaluation:
-    """Computes expressions as numbers, given the matrices of their letters. Common subexpressions are computed once.
+    """Computes expressions as numbers, given the matrices that their letters name. Common subexpressions are computed
+    once.
 
     Attributes:
         n_products: The number of products of two matrices that were computed.

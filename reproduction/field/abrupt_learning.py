@@ -40,8 +40,8 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """How long trainings stay on the loss plateau and how their answers look there, for the trainings that share one
-    value of the varied parameter.
+    """How long trainings stay on the loss plateau, and the metrics of their answers there. All these trainings have the
+    same value of the varied parameter.
 
     Attributes:
         length: The first probed step at which half of the answers are right, else the last step, (n_trainings,).
@@ -134,8 +134,8 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """Returns how long the trainings of a sweep stay on the loss plateau and how their answers look there, by the value
-    of the parameter `by`.
+    """Returns for each value of the parameter `by` how long the trainings of a sweep stay on the loss plateau, and the
+    metrics of their answers there.
     """
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):

@@ -114,7 +114,7 @@ def _near(row: ComparedValue, published: float, within: float = 0.1) -> Compared
 
 
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
-    """Trains 64 seeds. The step number grows by 3% from one measurement to the next."""
+    """Trains 64 seeds, and measures them at steps whose numbers grow by 3% each time."""
     values = {"learning_rate": _RATE, **values}
     n_steps = int(str(values["n_steps"]))
     probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()
@@ -132,8 +132,8 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns whether the loss of each training comes within 1% of the loss with 1, 2, ... principal directions of the
-    inputs learned, (n_trainings, dimension - 1) bool.
+    """Returns whether each training's loss comes within 1% of the loss of a model that has learned exactly n principal
+    directions of the inputs, for n = 1, 2, ..., (n_trainings, dimension - 1) bool.
     """
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]

@@ -149,8 +149,8 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the first steps at which the predictions of trainings are nearest to a strategy. Trainings in which they
-    never are, or are from the start, are left out.
+    """Returns the first step at which each training's predictions are nearest to a strategy. Leaves out trainings that
+    are nearest to the strategy from the start, or never.
     """
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 

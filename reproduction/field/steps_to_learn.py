@@ -97,8 +97,8 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares with Power et al. by which factor the steps to generalization in modular addition grow for each percent
-    of the pairs that is taken out of the training data.
+    """Compares with Power et al. the factor by which modular addition takes more steps to generalize, for each 1% of
+    the pairs taken out of the training data.
     """
     del directory
     cells = _cells(sweep)
@@ -180,8 +180,8 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
 
 
 def _medians(sweep: SweepDirectory, event: str, after: str | None) -> list[ComparedValue]:
-    """Compares, between values of the swept parameter, the median step at which trainings reach an event, such as
-    generalizing. Trainings that ended before it count as not having reached it.
+    """Returns rows with the median step at which trainings reach an event, such as generalizing, for each value of the
+    swept parameter.
     """
     [by] = [name for name, dimension in sweep.spec.space.items() if isinstance(dimension, Categorical)]
     medians = SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist()

@@ -251,8 +251,8 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks how the init_sigma at which two terms of the gradient have equal size depends on the number of categories.
-    It is a power of this number, and the printed exponent is wrong.
+    """Checks the paper's bound on init_sigma, where two terms of the gradient have equal size. The bound is a power of
+    the number of categories, and the printed exponent is wrong.
 
     The weights are random. One term is linear in init_sigma, the other cubic.
     """
@@ -307,8 +307,8 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the formula for the loss of system P when softmax attends to a single position for each query, right or
-    wrong. The formula is compared with the loss of the best value matrix, computed on all texts.
+    """Checks the formula for system P's loss when softmax puts all attention of each query on one position, which may
+    be wrong. Compares the formula with the loss of the best value matrix, computed on all texts.
     """
     errors = []
     for N, M in SIZES:

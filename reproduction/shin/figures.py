@@ -246,8 +246,8 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares the attention matrices of each flavour (penalty that favours a solution) with its solution: how much of
-    their weight lies in the solution's blocks, and how these correlate with it. Rows are medians over trainings.
+    """Compares the attention matrices of each flavour (penalty that favours a solution) with those of its solution: how
+    much of their weight lies in the solution's blocks, and how the blocks correlate. Rows are medians over trainings.
     """
     rows = []
     for flavour, blocks in _BLOCKS.items():

@@ -88,7 +88,7 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
     """Returns the weights of solution 2. The attention logit of each token is the target table's entry for its category
-    and the current one, and the values write each entry to a row of its own.
+    and the current one. The value matrix keeps these logits apart, in one row for each position.
 
     The values move the row of j = i - 1 to that of position i, where the feed-forward part reads the answer.
     """
@@ -135,8 +135,8 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the scale of a solution's answers, and the bias that keeps the ReLU from cutting any of them. The bias is
-    added before the ReLU and subtracted afterwards; it is 0 in the printed form.
+    """Returns the scale of a solution's answers, and the bias before the ReLU that keeps it from cutting any answer.
+    The bias is subtracted again after the ReLU; the printed form has none.
     """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
@@ -304,8 +304,8 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns how far the answers of a solution differ from those in a table, at positions with a previous category.
-    `wanted` computes this table from the target table.
+    """Returns a solution's answers minus the wanted ones, at positions with a previous category. `wanted` computes the
+    table of wanted answers from the target table.
     """
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 

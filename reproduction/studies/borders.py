@@ -77,8 +77,8 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns a border in init_sigma (where half of the trainings get stuck), or the factor by which a term
-        multiplies it, with its 95% interval.
+        """Returns what `direction` selects, with its 95% interval: a border in init_sigma (where half of the trainings
+        get stuck), or a factor by which a term multiplies the border.
 
         It is exp(-(direction . coefficients) / slope).
         """
@@ -93,7 +93,7 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma: the value at which half of the trainings have the ending that `k` counts.
+    """Fits the border in init_sigma: the value at which half of the trainings have a given ending, such as stuck.
 
     The fit is a logistic regression of the rates of trials on log init_sigma and the other terms.
 

@@ -65,7 +65,7 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
     """A configuration of system P (attention by positions) whose trainings end at about the step at which they leave
-    the zero, the point where the gradient vanishes.
+    the zero of the gradient.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
@@ -161,8 +161,8 @@ class Cell:
 
     @property
     def excess(self) -> Floats:
-        """The measured minus the predicted share of continuations still at the zero of the gradient, if trainings leave
-        it later by each of the delays in `DELAYS`, (n_delays,).
+        """The measured minus the predicted share of continuations that are still at the zero of the gradient. There is
+        one prediction for each delay in `DELAYS`, (n_delays,).
         """
         return self.k / self.n - self.predicted
 
@@ -219,8 +219,8 @@ class LinearLaw:
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
-    """Tests the prediction of how often trainings are still near the zero of the gradient at their last step. Noise is
-    added to the weights of trainings about to leave it, and the trainings are continued.
+    """Tests a prediction of how often trainings end near the zero of the gradient. Trainings that are about to leave it
+    are continued with noise added to their weights.
     """
     cells: dict[str, list[Cell]] = {}
     for border in borders:

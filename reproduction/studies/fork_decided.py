@@ -160,8 +160,8 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws each training's probability of being solved against the step, for two configurations. A last plot shows the
-    share of the outcome that is decided at each step, from continuations with other data.
+    """Draws each training's probability of being solved against the step, for two configurations. A last plot shows how
+    much of the outcome's variance the state at each step explains, if trainings continue with other data.
     """
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
@@ -198,7 +198,7 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """Draws against the step the share of the final outcome that is decided by then, with its interval."""
+    """Draws the share of the outcome's variance that the state at each step explains, with its interval."""
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])

@@ -51,8 +51,8 @@ _WORTH_COMPILING = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How many trainings the study of merged and factored keys and queries runs (one matrix or two), and at which
-    values of `init_sigma`.
+    """How many trainings the study runs with keys and queries as one matrix (merged) and as two (factored), and at
+    which values of `init_sigma`.
 
     Attributes:
         n_draws: The number of independent sets of seeds; each gets its own rows.
@@ -101,10 +101,8 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models to test two formulas, and draws the results.
-
-    The formulas give the share of runaways, whose weights grow without end, and the steps at which trainings leave the
-    zero of the gradient.
+    """Trains some 200,000 small models to test formulas for the share of runaways (trainings whose weights grow without
+    end) and for the steps at which trainings leave the zero of the gradient.
     """
     rows: list[ComparedValue] = []
     with one_thread():

@@ -217,8 +217,8 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant C of the condition under which small initial weights lead to a runaway, whose weights grow
-    without end.
+    """Returns the constant in the inequality that tells which small initial weights lead to a runaway, whose weights
+    grow without end.
 
     Starts run away if |c_+| < C |c_-|^r, where C is the constant, c_+ and c_- are the components along the faster and
     the slower mode (direction of growth), and r is the ratio of their growths; c_+ is positive and c_- has the given
@@ -280,8 +280,8 @@ _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of how many random initial weights have opposite signs of the value matrix's two coordinates,
-    alpha and beta, after its norm has grown by each factor in `FACTORS`.
+    """Returns a table of how often the value matrix's two coordinates, alpha and beta, have opposite signs after the
+    matrix's norm has grown by each factor in `FACTORS`, from random initial weights.
 
     Trainings that keep opposite signs run away.
 

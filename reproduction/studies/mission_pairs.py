@@ -122,8 +122,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns by parameter value the factors by which other parameters should, in theory, multiply the init_sigma at
-    which half of the trainings are stuck.
+    """Returns the factor by which each setting, such as float32, should in theory multiply the init_sigma at which half
+    of the trainings are stuck.
 
     The factors follow if attention's gradient has the size (attention scale) * init_sigma^2 and L-BFGS stops by
     comparing losses.
@@ -161,8 +161,8 @@ def one_border(trials: Trials) -> ComparedValue:
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Fits a model of the init_sigma at which half of the trainings are stuck. Returns the parameters as regression
-    columns (n_trials, terms) by name, and the model, or `None` if there are too few trials.
+    """Fits a regression model of the init_sigma at which half of the trainings are stuck. Returns the columns
+    (n_trials, terms) of each parameter, and the model, which is `None` if the trials do not suffice.
     """
     columns = {
         "dtype": [trials.dtype == "float32"],
@@ -294,10 +294,8 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows that count three kinds of trials, among all trials and among the last ones drawn.
-
-    The three are trials with no training at the zero of the gradient, trials with all trainings solved, and trials near
-    the border between stuck and free.
+    """Returns rows that count the trials in which no training is stuck, those in which all are solved, and those near
+    the border between stuck and free. Each row counts among all trials and among the last ones drawn.
     """
     border = one_border(trials)
     counts = {

@@ -105,8 +105,8 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 
 def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
-    """Sorts the trials of each curve into logarithmic bins of init_sigma. Returns the bins' numbers, and by curve the
-    rate in each bin of trainings that end at a zero of the gradient.
+    """Sorts the trials of each curve into logarithmic bins of init_sigma. Returns the numbers of the bins, and for each
+    curve and bin how often trainings end at a zero of the gradient.
     """
     places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
     every = np.concatenate(list(places.values()))

@@ -175,7 +175,7 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
     """Reports hazard ratios: how much faster attention heads take a role if every query may see more keys outside its
-    window, for equal windows.
+    window. Heads with windows of equal size are compared.
     """
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:
