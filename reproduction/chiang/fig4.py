@@ -318,8 +318,8 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Returns the row with `agrees` unset if the data do not decide whether trainings only guess: their mean is near
-    chance level, but its interval reaches far from it.
+    """Returns the row with `agrees` unset if the data do not tell whether trainings only guess: the mean is near chance
+    level, but its interval is too wide.
     """
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 

@@ -205,9 +205,7 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """Raises an error that asks for a finished sweep, in place of a measurement: the claims are about a corpus that
-    only the user has.
-    """
+    """Raises an error that asks for a finished sweep. These claims are about a corpus that only the user has."""
     raise UserError(
         "--sweep",
         given=None,

@@ -296,7 +296,9 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Checks on points found by search the exact formula for the losses of one family of system C's stationary points."""
+    """Checks the exact formula for the losses of one family of stationary points of system C, on points that a search
+    found.
+    """
     points, target = _search(n_solves)
     names = family_of_categories_only(
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
