@@ -61,7 +61,7 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first training. Only its static parameters are the same in all trainings."""
+        """The parameters of the first training, whose static parameters are those of all trainings."""
         return self.trainings[0].parameters
 
     @property
@@ -319,7 +319,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of one or more of the given steps, from the first on; by default of one step. Override it if
+        """Draws the data of at least the first of the given steps; by default of that step alone. Override it if
         drawing several steps at once is faster."""
         return [self.batch(lanes, steps[0])]
 

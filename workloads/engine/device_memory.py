@@ -86,8 +86,7 @@ class MemoryOfPacks:
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Fits the model of memory to two packs (batched programs), which `train` trains for a few steps to measure
-        their peaks.
+        """Fits the model of memory to the peaks of two packs (batched programs), which `train` trains for a few steps.
 
         Args:
             train: Builds a pack of the given number of trainings, trains it past a measurement, and releases it.

@@ -91,7 +91,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copies into a module, from a state, the buffers that fix the attention of heads or scale their logits."""
+    """Gives a module the buffers of `state` that fix the attention of heads or scale their logits."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))

@@ -16,7 +16,8 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all measured steps with the workload's `judge`, and checks that it declares these labels.
+    """Labels all trainings at all measured steps with the workload's `judge`, and checks the labels against those that
+    the workload declares.
 
     Raises:
         TypeError: If `judge` does not return `Verdicts`.

@@ -75,7 +75,7 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Drops the copies of the last training, which fill up a pack of fixed width, from arrays or tensors by name.
+        """Drops, from arrays or tensors by name, the copies of trainings that only fill up the pack (batched program).
         The first axis is the training."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 

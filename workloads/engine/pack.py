@@ -284,8 +284,7 @@ class Pack(Generic[P]):
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """Computes the first loss and gradient, and returns how many numbers all basic operations together computed per
-        training."""
+        """Counts the numbers that basic operations compute, per training, for the first loss and gradient."""
         # The engine computes a single training twice, side by side, so the count is always that of at least two
         # trainings.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
@@ -311,8 +310,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes (measured steps). A training that reaches the first of them before
-        the others may run ahead, up to the last."""
+        """Returns the steps of the next few probes (measured steps). A training that is early at the first of these
+        steps may run ahead, up to the last."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

@@ -108,7 +108,7 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Checks that the loss of the training `other` is the same when it is computed in this training's module.
+        """Checks that this training's module and that of `other` compute the same loss from the weights of `other`.
 
         It differs if a module keeps something between calls.
         """

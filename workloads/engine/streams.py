@@ -68,8 +68,8 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns each training's key of one random stream. In continuations (copies of a training) the key may depend
-        on `used_from`, the first step that uses the drawn values."""
+        """Returns each training's key of one random stream for values that are first used at the step `used_from`. The
+        key is the training's seed, except in continuations (copies of a training)."""
         del name, used_from
         return self._seeds
 

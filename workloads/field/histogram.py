@@ -79,8 +79,8 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model that counts letters. Attention scale and epsilon are buffers, so trainings of one batched
-    program may differ in them.
+    """Returns the model that counts letters. `attention_scale` and `layer_norm_eps` are buffers, so trainings of one
+    batched program may differ in them.
     """
     has_bos = mixing == "bos"
     counter = Counter(

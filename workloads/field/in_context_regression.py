@@ -85,8 +85,8 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the second moment, along each axis of the inputs, of the mean of y x over the pairs (input x, target y)
-    of a context: (dimension,).
+    """Returns the second moment of each component of b, the mean of y * x over the pairs (input x, target y) of a
+    context: (dimension,).
 
     For N pairs with input covariance Lambda it is Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem.
     """
@@ -113,22 +113,22 @@ def gains(variance_D: Tensor, n_context: int) -> Tensor:
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss if the `n_directions` principal directions of largest variance are learned and the others are
-    not; NaN if there are no others.
+    """Returns the loss if only the `n_directions` principal directions of largest variance are learned; NaN if there
+    are no further directions.
     """
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns how far the loss is from the optimum: 1 at the loss of the output 0, 0 at the optimum."""
+    """Returns how far the loss is from the optimum: 0 at the optimum, 1 if the model always predicts 0."""
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that attention has learned: those whose entry on the diagonal of
-    `output` is above half of its optimal value.
+    """Counts the principal directions of the inputs that attention has learned: those whose diagonal entry in the
+    matrix of the model is above half of its optimal value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

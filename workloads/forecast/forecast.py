@@ -75,7 +75,7 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps. Returns evaluations at steps that are at most 2%, or one step, apart."""
+    """Trains for `horizon` steps. Returns measurements at steps that are at most 2%, or one step, apart."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -136,8 +136,8 @@ class Escape:
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """Returns the step by which the fraction `share` of trainings has left the initial plateau; `None` if no trial
-        training lasted that long."""
+        """Returns the step by which the fraction `share` of trainings has left the initial plateau; `None` if the
+        trial trainings were too short to tell."""
         steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return steps if math.isfinite(steps) else None
 
@@ -252,10 +252,8 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the law by which the time on the initial plateau depends on init_sigma, as its order and in words. If
-    there is no law, returns `None` and the reason.
-
-    The order is the power of init_sigma to which the first gradient is proportional.
+    """Returns the power of init_sigma to which the first gradient is proportional, and in words how the time on the initial
+    plateau depends on init_sigma. If there is no law, returns `None` and the reason.
     """
     measured = start_order(parameter_orders)
     if measured is None:

@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if init_sigma is more than a factor by which some initial weights of a training are multiplied."""
+    """Raised if init_sigma is not simply a positive factor of some of the initial weights."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:

@@ -76,8 +76,8 @@ def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training the fraction, in 0..1, of an integration step of gradient flow at which the total fall
-    of the loss reaches `at`.
+    """Returns for each training at which fraction (0 to 1) of an integration step of gradient flow the loss has fallen
+    by `at` in total.
 
     `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
     taken to grow exponentially, or linearly where it was not positive before.
@@ -94,8 +94,8 @@ _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns for each training approximate eigenvalues of its Hessian, and for each of them the squared component of a
-    given direction in its eigenspace.
+    """Returns for each training approximate eigenvalues of its Hessian, and the fraction of a given direction's squared
+    norm in each eigenspace.
 
     The result is a Gauss quadrature: nodes and weights.
 

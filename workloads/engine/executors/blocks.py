@@ -142,19 +142,20 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs of one block that are the same tensors at every step. The last axis is the training.
+        """Returns those inputs of a block of trainings that are the same tensors at every step. The last axis is the
+        training.
 
         The program updates some of them in place; the others never change.
         """
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the inputs of one block in which some entries are frozen. Each comes with a mask that is false at the
-        frozen entries."""
+        """Returns the inputs of a block of trainings that have frozen entries, each with a mask that is false at these
+        entries."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """Joins the values of an input from all blocks. The first axis of the result is the training."""
+        """Joins the values of an input from all blocks of trainings. The first axis of the result is the training."""
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 

@@ -107,7 +107,7 @@ class VmappedStep:
         self._loss = over_lanes(problem.template, problem.workload.loss)
 
     def load(self, bucket: Bucket) -> None:
-        """Does nothing, because steps work directly on the bucket's tensors."""
+        """Does nothing, because steps need no copies of the state."""
 
     def take(self, bucket: Bucket, read: State) -> None:
         """Takes one step of all trainings in the bucket.
@@ -125,7 +125,7 @@ class VmappedStep:
             take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
     def store(self, bucket: Bucket) -> None:
-        """Does nothing, because steps work directly on the bucket's tensors."""
+        """Does nothing, because steps need no copies of the state."""
 
 
 class MergedPrograms:
@@ -144,8 +144,8 @@ class MergedPrograms:
 
 
 class MergedStep:
-    """Takes steps on a GPU with one compiled program. It works on copies of the bucket's tensors, with trainings as the
-    last axis."""
+    """Takes steps of all trainings of a bucket (state at fixed memory addresses) with one compiled GPU program, on
+    copies with trainings as the last axis."""
 
     def __init__(self, programs: MergedPrograms) -> None:
         self._programs = programs
@@ -211,7 +211,7 @@ class CudaGraph:
 
 
 class Graphs:
-    """Makes executors that take training steps by captured CUDA graphs. `Pack` gets it as the argument `programs`.
+    """Makes executors that take training steps by captured CUDA graphs, for the argument `programs` of `Pack`.
 
     Args:
         n_steps: The number of steps in one graph. If fewer are left before a measurement, they are replayed one by one.
@@ -249,7 +249,7 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """Returns `None`, because loss and gradient alone are not captured.
+        """Returns `None`, because no CUDA graph is captured of loss and gradient alone.
 
         They are needed for line searches, whose evaluations differ from each other, so a captured graph could not be
         replayed for them.
@@ -291,7 +291,7 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes the first one or more of the steps whose inputs are given. Returns how many steps were taken."""
+        """Takes at least the first of the steps whose inputs are given. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is not recorded as a CUDA graph, because in this step the optimizer and libraries allocate
