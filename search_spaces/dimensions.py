@@ -176,7 +176,7 @@ class Conditional(SpecModel):
     otherwise: Simple | None = None
 
     def branch(self, value: Scalar) -> Simple | None:
-        """Returns how this parameter varies, given the value of the parameter on which it depends."""
+        """Returns how this parameter varies if the one on which it depends has the given value."""
         return self.then if value in self.among else self.otherwise
 
 

@@ -85,10 +85,10 @@ def _made_by(path: Path, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Resolves a workload's name relative to the folder of the spec if it is the path of a file. Registered names stay
-    unchanged.
+    """Makes the path of a workload's file absolute, taking it relative to the spec's folder. The name of a registered
+    workload stays unchanged.
 
-    The result is absolute, so that the sweep can be resumed from any directory.
+    So the sweep can be resumed from any directory.
     """
     place, colon, class_name = workload.rpartition(":")
     return f"{(path.resolve().parent / place)}:{class_name}" if colon and place.endswith(".py") else workload

@@ -65,8 +65,8 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """An objective: a quantile, over a trial's trainings, of the step from which on an outcome held:
-    `OnsetQuantile("solved")`.
+    """An objective: a quantile, over a trial's trainings, of the step from which on a training keeps a given outcome,
+    such as `solved`.
 
     A training that ends with another outcome counts as one in which the outcome never held.
     """
@@ -99,8 +99,8 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """Converts one or several objectives, as a user writes them, to specs. The name of an objective's class becomes
-    this objective with its default fields.
+    """Converts one or several objectives, as a user writes them, to specs. An objective may be given by its name alone,
+    with default fields.
 
     A list with one objective becomes that objective.
     """

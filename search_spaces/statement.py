@@ -47,7 +47,8 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields of this quantity go together; for example, `before` requires the rate of an event."""
+        """Whether the fields of this quantity go together. For example, only the rate of an event may have the field
+        `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -87,8 +88,7 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Whether the statement compares medians of a metric. All other statements compare rates, or medians of
-        steps."""
+        """Whether the statement compares medians of a metric, instead of rates or medians of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property

@@ -51,7 +51,7 @@ class SweepQMCSampler(QMCSampler):
 
 
 def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
-    """Returns the Optuna sampler that a sweep names, with the seed of one trial.
+    """Returns the sampler that a sweep names, as an Optuna sampler seeded for one trial.
 
     Args:
         earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
@@ -134,8 +134,8 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns the parameters that a trial can draw next, in order. Parameters that depend on these follow in later
-    calls.
+    """Returns in order the parameters that a trial can draw next. A parameter that depends on another is left out until
+    the other has a value.
 
     Args:
         drawn: The values drawn for the trial so far.

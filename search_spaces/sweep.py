@@ -180,8 +180,8 @@ class Sweep(SpecModel):
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns n if a training's stored curves keep only one in n probes (measured steps). The first and the last
-        probe are always kept."""
+        """Returns n: of a training's curves, every n-th probe (measured step) is stored. The first and the last are
+        always stored."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
@@ -271,8 +271,7 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
 
 
 def sha256_of(spec: object) -> str:
-    """Returns the SHA-256 of a sweep or claim that is given as plain JSON values. The order of keys does not affect
-    it."""
+    """Returns the SHA-256 of a sweep or claim, given as plain JSON values. The order of keys does not matter."""
     return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
 
 

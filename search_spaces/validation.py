@@ -71,7 +71,7 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that trainings of the workload can end with the outcome whose rate or onset the sweep or claim requests.
+    """Checks that trainings of the workload can end with the outcome that a sweep or claim asks for.
 
     Args:
         subject: The field that names the outcome, for the error.

@@ -28,7 +28,7 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """Returns the name of trained weights: `<training_id>-<digest>`, with the digest of their JSON text."""
+    """Returns the name of trained weights, `<training_id>-<digest>`, where the digest is that of `text`, their JSON."""
     return f"{training_id}-{_digest(text)}"
 
 

@@ -55,7 +55,7 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Returns whether `condition` implies `other`, judging only by their comparisons of metrics with numbers.
+    """Returns whether `condition` implies `other`: whether each comparison in `other` follows from one in `condition`.
 
     Raises:
         SpecError: If one of the texts is not a condition.

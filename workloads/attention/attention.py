@@ -318,17 +318,15 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
 
 
 def qk_parameter(since: str | None = None) -> Any:
-    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product). If a released
-    workload gets it later, `since` is the first version that has it.
-    """
+    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product). `since` is the
+    version of attnsweep that added it to an older workload."""
     doc = "train the matrices of queries and keys (factored), or their product as one parameter (merged)"
     return parameter("factored", doc, choices=QK_FORMS, static=True, since=since)
 
 
 def qk_rank_parameter(since: str | None = None) -> Any:
-    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys). If a released workload
-    gets it later, `since` is the first version that has it.
-    """
+    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys). `since` is the version of
+    attnsweep that added it to an older workload."""
     doc = "factored: width of a head's queries and keys; null = d_model / n_heads"
     return parameter(None, doc, low=1, high=10_000, static=True, since=since)
 

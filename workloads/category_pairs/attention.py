@@ -25,11 +25,11 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the output of an attention head whose logits depend on token positions only, and whose values and skip
-    connection depend on categories only: (n_outputs, n_texts, n_positions - 1).
+    """Returns the output of an attention head whose logits depend only on token positions. Its values and skip
+    connection depend only on token categories.
 
-    The first position is left out. The outputs are the first axis because they are few: a sum over them then adds long
-    vectors of tokens.
+    The output is (n_outputs, n_texts, n_positions - 1): the first position is left out. The outputs are the first axis
+    because they are few: a sum over them then adds long vectors of tokens.
     """
     weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
     one_hot_NBM = one_hot_BMN.permute(2, 0, 1).contiguous()
@@ -42,8 +42,10 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the output of an attention head whose logits depend on token categories only, and whose values and skip
-    connection depend on positions only: (n_texts, n_positions, n_outputs).
+    """Returns the output of an attention head whose logits depend only on token categories. Its values and skip
+    connection depend only on token positions.
+
+    The output is (n_texts, n_positions, n_outputs).
 
     Tokens of one category in a text have the same attention weights, which are computed once.
     """

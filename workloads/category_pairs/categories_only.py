@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 class CategoriesOnly(nn.Module):
     """System C of Shin & Matzinger: an attention model that predicts a random function of the previous and the current
-    category. Attention depends on categories only, and the values on positions only.
+    category. Attention depends only on the categories of tokens, and values depend only on their positions.
 
     The target is Y_i = q*(X_{i-1}, X_i) for positions i = 2..M, where X_i is the category at position i and q* the
     random table. The prediction is the sum over all positions j of v_ij q(X_j, X_i), with the values v and the logits
@@ -90,8 +90,10 @@ class CategoriesOnly(nn.Module):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns three measures of the weights: `target_match`, the correlation of the attention logits with the
-        target table after column means are subtracted; and the norms of the logits and of the values.
+        """Returns three measures of the weights: the norms of the logits and of the values, and `target_match`, the
+        correlation of the logits with the target table.
+
+        The correlation is computed after column means are subtracted.
         """
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)

@@ -62,9 +62,8 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Returns the losses of trainings as a function of their parameters, with all buffers fixed, and the parameters in
-    `state`.
-    """
+    """Returns the losses of trainings as a function of their parameters, and the parameters that `state` holds. The
+    buffers of `state` are fixed."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 

@@ -105,8 +105,8 @@ def _share(part_BM: Tensor, text_BM: Tensor) -> float:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the weights that a penalty pulls to zero. Each variant ("flavour") of the combined model is
-    penalized towards one of three solutions, except `unconstrained`.
+    """Returns masks of the weights that a penalty pulls to zero. The penalty of each variant ("flavour") of the
+    combined model favours one of three solutions; `unconstrained` has no penalty.
 
     The paper names the flavours and does not print their losses; these are ours:
 
@@ -239,15 +239,13 @@ class FullModel(nn.Module):
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """Returns the product of the transposed key matrix and the query matrix, (n_rows, n_rows), where rows are token
-        features.
-        """
+        """Returns the transposed key matrix times the query matrix. Rows are features of the key token, columns
+        features of the query token."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_rows, n_rows) between token features, of the query (column) and of the key
-        (row).
-        """
+        """Returns the attention logit of each feature of the key token (row) and each feature of the query token
+        (column)."""
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:

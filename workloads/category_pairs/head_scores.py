@@ -152,8 +152,10 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single attention head of each full model, (n_trainings, 1, 1). Its role is the one of Shin &
-    Matzinger's three solutions that it implements, or another of `LABELS`.
+    """Scores the single attention head of each full model. Its role is the one of Shin & Matzinger's three solutions
+    that it implements, or another of `LABELS`.
+
+    Scores and roles have the shape (n_trainings, 1, 1).
 
     `parameters` may be those of any of the trainings; `state` holds parameters and buffers, (n_trainings, ...) by name.
     """

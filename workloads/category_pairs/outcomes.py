@@ -29,8 +29,8 @@ _SOLVED_SHARE = 1e-2
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns what simple predictors answer, such as the mean target: for each a table (n_categories, n_categories),
-    with the previous category as row and the current one as column.
+    """Returns by name the answers of simple predictors, such as the mean of all targets. Each is a table (n_categories,
+    n_categories): rows are previous categories, columns current ones.
 
     With row means r, column means c and grand mean g of q*, for uniform categories, predictors and their losses are
 

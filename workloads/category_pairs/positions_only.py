@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 class PositionsOnly(nn.Module):
     """System P of Shin & Matzinger: an attention model that predicts the previous category in a text. Attention depends
-    on positions only, and the values on categories only.
+    only on the positions of tokens, and values depend only on their categories.
 
     The target at positions i = 2..M is X_{i-1}, a one-hot category. The prediction is v sum_j q_ji X_j: the value
     matrix v times the sum of the categories X_j, weighted by the attention q_ji.
@@ -77,7 +77,7 @@ class PositionsOnly(nn.Module):
 
     def coordinates(self) -> dict[str, Tensor]:
         """Returns four measures of the weights: the norms of the logits and of the values, and the coefficients `alpha`
-        and `beta` of two parts of the value matrix.
+        and `beta` of the value matrix.
 
         `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
         P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow

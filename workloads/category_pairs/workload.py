@@ -117,9 +117,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors to compare with. They are exact, but for system C (attention by
-        categories) with a batch of texts they are averages over these.
-        """
+        """Returns the losses of simple predictors to compare with: exact ones, or for system C (attention by
+        categories) averages over the texts of the batch, if it has any."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

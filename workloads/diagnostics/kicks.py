@@ -165,7 +165,7 @@ class _Scaled:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """Returns by how much the loss of each given training changes over the given step of its weights.
+        """Returns by how much the loss of each given training changes if its weights change by `steps`.
 
         The change is integrated from the slopes along the step: the difference of two losses would lose such a small
         change to rounding.

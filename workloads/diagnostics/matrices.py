@@ -35,8 +35,10 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """The role scores of attention matrices, and their distances to structured matrices: the identity (Sigma_1), bands
-    (Sigma_2), and the identity with blocks whose rows attend to one column (Sigma_3).
+    """The role scores of attention matrices, and their distances to the identity, to bands, and to the identity with
+    blocks.
+
+    These families are called Sigma_1, Sigma_2 and Sigma_3. All rows of a block attend to one column.
 
     Attributes:
         scores: One number per matrix, by name; NaN if a score is not defined. Distances are exact, in the entrywise L1
@@ -137,7 +139,7 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns among which numbers p and heights w of blocks the best fit is sought, as a mask indexed [w - 1, p].
+    """Returns which blocks the best fit may have, as a mask indexed [w - 1, p] by their height w and number p.
 
     The matrices are the identity with p blocks of w rows that attend to one column (Sigma_3).
     """
@@ -177,7 +179,7 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Selects each head's distance to the band of one half-width, the head's own in `window_H`. The last axis of
-    `bands` runs over the half-widths."""
+    """Selects each head's distance to one band: the one with the head's half-width in `window_H`. The last axis of
+    `bands` is the half-width."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

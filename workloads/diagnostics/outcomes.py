@@ -52,11 +52,10 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns as a mask for each label which losses are at a reference level (the loss of a simple predictor). A loss
-    is at the nearest level, if it is within `AT_LEVEL` of it.
+    """Returns for each label a mask of the losses that are at its reference level (the loss of a simple predictor).
 
-    `AT_LEVEL` is a relative difference. The loss alone does not tell levels apart that are nearer to each other than
-    twice this. The detail then names all of them.
+    A loss is at the nearest level if their relative difference is at most `AT_LEVEL`. The loss alone does not tell
+    levels apart that are nearer to each other than twice this. The detail then names all of them.
 
     Args:
         loss: The losses, (n_trainings, n_probes).

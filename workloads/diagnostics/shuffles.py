@@ -84,8 +84,11 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Shuffles the entries within each row of square matrices (the last two axes). All matrices get the same shuffles,
-    which are a new axis before the last two."""
+    """Shuffles the entries within each row of square matrices (the last two axes) `n_shuffles` times, in the same ways
+    for all matrices.
+
+    The shuffle is a new axis before the last two.
+    """
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)
@@ -220,9 +223,8 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Returns the same distances with the axis of sentences moved to the front. Its former place gets an axis of
-        length 1.
-        """
+        """Returns the distances with the axis of sentences moved to the front, and an axis of length 1 in its former
+        place."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 

@@ -34,8 +34,8 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance of each row of an attention matrix to the nearest row that a structured matrix (identity,
-    band, blocks) may have.
+    """Returns the distance of each row of an attention matrix to the nearest row of a family of structured matrices
+    (identity, band, blocks).
 
     It follows from the row's sum and from `mass`, the sum of its entries where the family allows nonzero ones.
     """
@@ -293,10 +293,10 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Returns the distances of attention matrices to the matrices that are nonzero only where `support` is 1 and at up
-    to `n_free` further entries.
+    """Returns the distances of attention matrices to the nearest matrices that are zero outside `support_TT`, except at
+    some free entries.
 
-    The number 0, 1, ..., `n_free` of free entries (entries at any place) is the last axis.
+    The number of free entries (entries at any place), 0 to `n_free`, is the last axis.
     """
     gains, cost = _gains(attention, support_TT.to(attention))
     return _after(gains.flatten(-2), cost.sum(-1), n_free)
@@ -306,7 +306,7 @@ def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
     """Returns the distances of attention matrices to the identity with blocks (adjacent rows that all attend to one
-    column), if some further entries are free to have any size.
+    column) and some free entries, which may have any size.
 
     There are `num_pos` blocks of `window` rows. The number of free entries, 0 to `n_free`, is the last axis.
 
@@ -347,10 +347,10 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns how much each further entry that may be nonzero lowers a row's distance to the rows that are nonzero only
-    on `support`. Also returns this distance without further entries.
+    """Returns by how much each further entry that may be nonzero lowers a row's distance to a structured matrix, and
+    the distance without such entries.
 
-    The entries are ordered by size, the largest first.
+    The structured matrix is nonzero only on `support`. The further entries are ordered by size, the largest first.
     """
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
@@ -360,8 +360,11 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distances if 0, 1, ..., `n_free` entries are free: `cost` minus the sum of as many of the largest
-    `gains`. The number of free entries is the last axis."""
+    """Returns the distances if 0, 1, ..., `n_free` entries are free. Each free entry lowers the distance `cost` by the
+    largest remaining one of the `gains`.
+
+    The number of free entries is the last axis.
+    """
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)

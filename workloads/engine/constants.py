@@ -170,8 +170,8 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content. If its parts are compared one by one, as those of a
-    list are, only the type is given."""
+    """Describes a value by its type and a digest of its content, or by its type alone if its parts are compared one by
+    one, as those of a list are."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):
@@ -193,8 +193,8 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns by name the parts of which a value consists, such as a list's elements; empty if it has no parts or they
-    are not compared."""
+    """Returns by name the parts of a value that are compared one by one, such as a list's elements; empty if there are
+    none."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

@@ -187,8 +187,10 @@ def _end(value: Tensor) -> int:
 def starting_state(
     workload: Workload[P], lanes: Lanes[P], start: State | None = None
 ) -> tuple[State, State, nn.Module]:
-    """Returns the initial parameters and buffers of all trainings, by name with trainings as first axis, and the module
-    of one training as a template.
+    """Returns by name the initial parameters and buffers of all trainings, and the module of one training as a
+    template.
+
+    The tensors' first axis is the training.
 
     Args:
         start: Values by name that replace parameters and buffers of the workload, in any floating-point type.

@@ -119,6 +119,6 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats the array of one training n times along its first axis. Scalars, and arrays that are padded to a fixed
-    width, stay unchanged."""
+    """Repeats the array of one training n times along its first axis. Other arrays stay unchanged: scalars, and arrays
+    padded to a fixed width."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

@@ -19,8 +19,8 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns how much of each head's attention falls on three token patterns (previous token, duplicate token,
-    induction), how much of uniform attention would, and the head's total attention.
+    """Returns each head's attention on three token patterns (previous token, duplicate token, induction), the same for
+    uniform attention, and each head's total attention.
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
@@ -44,8 +44,8 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns for each token pattern which keys belong to it for each query, as a mask, and how much attention would
-    fall on the pattern if attention were uniform.
+    """Returns for each query masks of the keys that belong to each token pattern, and how much of uniform attention
+    falls on each pattern.
 
     The first result has a further last column for the total attention, which is true at each query that counts.
     """
@@ -73,8 +73,8 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence. Also counts them with
-    permuted frequency ranks of the vocabulary, and counts all queries.
+    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence, for the true and for
+    permuted frequency ranks of the vocabulary. Also counts all queries.
 
     The permuted ranks show what chance explains: a head that prefers certain tokens for a reason other than rarity
     scores as much with permuted ranks. All counts are of the same sentences: those whose rarest token is rare. Source:
@@ -123,7 +123,7 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleCounts:
-    """Counts, summed over queries, from which the roles of heads are scored; `None` where a score was not measured.
+    """Counts, summed over queries, from which the roles of heads are scored; `None` for what was not counted.
 
     Attributes:
         relations: The names of the dependency relations.
@@ -172,8 +172,8 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns the count of the given name. If it is by offset, zeros are added so that its offsets run from `first`
-        to `past` - 1."""
+        """Returns the count of the given name. Counts by offset are padded with zeros to the offsets from `first` to
+        `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value

@@ -15,8 +15,9 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """The correct ("gold") dependency arcs of sentences, each from a word to its governor. They require self-attention:
-    queries and keys are the same tokens.
+    """The correct ("gold") dependency arcs of sentences, each from a word to its governor.
+
+    Arcs require self-attention: queries and keys are the same tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
@@ -88,8 +89,7 @@ class Sentences:
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """Selects a slice of the sentences. Sentences are counted slice by slice, because all at once may not fit into
-        memory."""
+        """Selects some of the sentences, because all at once may not fit into memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
@@ -115,8 +115,8 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Makes a function store its result for each `Sentences` object, because all measurements of a training use the
-    same sentences."""
+    """Caches a function's result for each `Sentences` object, because all measurements of a training use the same
+    sentences."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)

@@ -140,7 +140,7 @@ class GradientProgram:
 
     @staticmethod
     def examples(graph: GradientGraph, lanes: LaneState, batch: Batch) -> list[Tensor]:
-        """Returns example inputs for compiling a graph: the program accepts only inputs of their shapes."""
+        """Returns inputs with which a graph is compiled. The program then accepts only inputs of the same shapes."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
         rows_Wn = lanes.rows.detach()[first]
         return [
@@ -152,8 +152,8 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """Returns the function to compile, which adds loss and gradient on one part of the data to running sums: its first
-    two inputs.
+    """Returns the function to compile. It adds loss and gradient on one part of the data to running sums, which are its
+    first two arguments.
 
     Loss and gradient are first divided by the number of parts.
     """

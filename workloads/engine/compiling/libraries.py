@@ -68,8 +68,8 @@ class NoCompilerError(Exception):
 
 
 def block_engine() -> str:
-    """Names the compiler and the width of vectors. Together with PyTorch, they determine the last bits of a compiled
-    program's results.
+    """Names the compiler and the kind of vector instructions. Together with PyTorch, they determine the last bits of a
+    compiled program's results.
 
     Raises:
         NoCompilerError: If this machine cannot compile programs, or has no folder to store them.

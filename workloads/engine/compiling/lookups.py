@@ -55,8 +55,8 @@ def check_lookup(node: Any) -> None:
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Refuses graphs with gather or scatter operations. Where the training is the first axis, the compiled program
-    would compute these operations one number at a time.
+    """Refuses graphs with gather or scatter operations. With the training as first axis, a compiled program would
+    compute these operations one number at a time.
 
     Raises:
         NoRuleError: For the first such operation.
@@ -151,8 +151,8 @@ def _read_by(index: Tensor, source: Any) -> Any:
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to. Axes of size 1 follow, for
-    broadcasting."""
+    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to, with axes of size 1
+    appended for broadcasting."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 
@@ -175,8 +175,8 @@ LOOKUP_RULES: dict[Any, Rule] = {
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """Converts the view that `aten.as_strided` makes of an input into slices and integers for indexing; `None` if no
-    slices give this view."""
+    """Converts the view that an `aten.as_strided` makes to slices and integers for indexing; `None` if no slices
+    give this view."""
     source: Any = node.args[0]
     view: Any = node.args[1:]
     source, size, stride = source.meta["val"], view[0], view[1]

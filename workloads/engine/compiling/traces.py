@@ -55,8 +55,7 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
 
 
 def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
-    """Returns by name the constant tensors of a graph. One arises, for example, if a loss contains `torch.tensor([0.5,
-    2.0])`."""
+    """Returns by name the constant tensors of a graph, such as one from `torch.tensor([0.5, 2.0])` in a loss."""
     names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
     values = {name: attrgetter(name)(graph) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
