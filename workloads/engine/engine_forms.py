@@ -112,8 +112,8 @@ Rule = Callable[..., Tensor]
 
 
 def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
-    """Makes a dropout function that draws one random decision for each index along the first `n_axes` axes. Slices along
-    the other axes are kept or dropped as a whole."""
+    """Makes a dropout function that draws one random decision for each index along the first `n_axes` axes. Slices
+    along the other axes are kept or dropped as a whole."""
 
     def rule(
         masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool

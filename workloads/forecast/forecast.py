@@ -252,8 +252,8 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the power of init_sigma to which the first gradient is proportional, and in words how the time on the initial
-    plateau depends on init_sigma. If there is no law, returns `None` and the reason.
+    """Returns the power of init_sigma to which the first gradient is proportional, and in words how the time on the
+    initial plateau depends on init_sigma. If there is no law, returns `None` and the reason.
     """
     measured = start_order(parameter_orders)
     if measured is None:
