@@ -30,8 +30,8 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns how many trainings, copies included, a pack computes at every step on this device (a power of two);
-    `None` if the number may shrink as trainings end.
+    """Returns to which number, a power of two, a pack is filled up with copies of trainings on this device; `None` if
+    its size may shrink as trainings end.
 
     Args:
         n_trainings: The number of trainings with which the pack begins, which is the ledger's column `pack_size`.

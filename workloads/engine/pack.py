@@ -290,8 +290,8 @@ class Pack(Generic[P]):
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
-        """Returns the graph that would be compiled for blocks of these trainings: that of a whole step if possible,
-        else that of loss and gradient.
+        """Returns the graph of a whole step if it can be compiled for blocks of trainings, else the graph of loss and
+        gradient.
 
         Raises:
             NoRuleError: If neither graph can be compiled. The message says why.

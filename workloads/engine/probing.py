@@ -115,7 +115,7 @@ class ConservedQuantities:
 
 
 def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
-    """Returns the quantities, declared by a training with these parameters, that gradient flow conserves."""
+    """Returns the quantities that gradient flow conserves at these parameters, as the workload declares them."""
     return tuple(identity for identity in workload.identities(parameters) if isinstance(identity, Conserved))
 
 

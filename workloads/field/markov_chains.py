@@ -89,8 +89,8 @@ def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns the states of a chain after the first one, (n_sequences, n_tokens). A table for each step tells which
-    state follows each state.
+    """Returns all states of a chain but the first, (n_sequences, n_tokens). A table for each step tells which state
+    follows each state.
 
     The tables are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
     """

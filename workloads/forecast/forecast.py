@@ -275,7 +275,7 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
     """Returns two values of init_sigma for trial trainings, at which the first gradient is proportional to init_sigma
-    to the power `order`; `None` if `ladder` has no such value.
+    to the power `order`; `None` if there are none.
 
     They are the largest such value in `ladder`, and a third of it.
     """

@@ -41,8 +41,8 @@ _STEPS_AT_ONCE = 64
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """Returns the graph that would be compiled for blocks of the given trainings: that of a whole step if possible,
-    else that of loss and gradient.
+    """Returns the graph of a whole step if it can be compiled for blocks of trainings, else the graph of loss and
+    gradient.
 
     Raises:
         NoRuleError: If neither graph can be compiled. The message gives the reasons.

@@ -54,11 +54,11 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Returns whether the given trainings' parameters already lie in the bucket's memory."""
+        """Returns whether the given trainings' parameters already lie at the bucket's fixed memory addresses."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
-        """Copies parameters, buffers and optimizer state of the given trainings into the bucket's memory."""
+        """Copies parameters, buffers and optimizer state of these trainings to the bucket's fixed memory addresses."""
         self.rows[: len(lanes.rows)].copy_(lanes.rows)
         own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
         for memory, values in zip(own, others, strict=True):
