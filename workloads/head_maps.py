@@ -90,8 +90,8 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Calls PyTorch's `multi_head_attention_forward` such that it takes a separate softmax for each head. This
-        context records the softmax.
+        """Calls PyTorch's `multi_head_attention_forward` such that its softmax, which this context records, has a
+        separate axis for the heads.
 
         PyTorch does so only if no weights are requested. Weights that the caller requests are taken from the recorded
         softmax.

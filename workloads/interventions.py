@@ -121,7 +121,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """An intervention that adds normal noise to all parameters that are not frozen at that step.
+    """An intervention that adds normal noise to the parameters before one step. Frozen parameters stay as they are.
 
     Attributes:
         size: The norm of the noise, relative to the norm of the parameters.
@@ -133,7 +133,7 @@ class Kick:
 
     @property
     def steps(self) -> Steps:
-        """The steps from the addition of the noise to the end of the training."""
+        """The steps from the kick (addition of noise) to the end of the training."""
         return Steps(self.step, None)
 
     def __str__(self) -> str:

@@ -43,11 +43,11 @@ class Language(ABC):
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
         """Returns the numbers that encode each position as input features, (..., n_features) float64. Position 0 is
-        CLS; the string is at positions 1 to n - 1, where n is its length plus 1.
+        that of the token CLS, which precedes the string.
 
         Args:
             position: (...) int64.
-            n_positions: (...) int64, n: the length of the string plus 1 for CLS.
+            n_positions: (...) int64, the length of the string plus 1 for CLS.
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
@@ -89,7 +89,7 @@ class Tokens:
 
 
 def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
-    """Turns strings into the tokens that an encoder reads, in float64. The tokens have the leading axes of `text`.
+    """Turns each string into the tokens that an encoder reads, in float64.
 
     Args:
         language: The language, which defines the features of positions.
@@ -107,8 +107,8 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the symbol and the position of each token, (..., n_tokens) each, if every position of a string is one
-    token. The third result is the log of the number of symbols that each token stands for, which is 0.
+    """Makes a token of each position of a string. Returns each token's symbol, its position, and the log of the number
+    of symbols that it stands for (0), (..., n_tokens) each.
     """
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
@@ -123,8 +123,9 @@ def count_ones(text: Tensor) -> Tensor:
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the symbol and the position of each token, (..., n_tokens) each, if one token stands for all equal
-    symbols at positions that the language does not distinguish. The third result is the log of their number.
+    """Makes a token of each position that the language distinguishes, one of all other 0s, and one of all other 1s.
+    Returns each token's symbol, its position, and the log of the number of symbols that it stands for, (..., n_tokens)
+    each.
     """
     marked = language.n_marked_positions
     assert marked is not None

@@ -37,8 +37,8 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the text of each token of a string, and a mask (n_tokens,) of the tokens that occur in it. The text of a
-    token that stands for several symbols ends with their number, as in `0 ×3`.
+    """Returns the text of each token that stands for at least one symbol, such as `0 ×3` for three 0s; and a mask of
+    these tokens among all tokens, (n_tokens,).
     """
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
@@ -51,7 +51,7 @@ def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _count(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the number of 1s in each string. Gradient terms are averaged over strings with the same number of 1s."""
+    """Returns the number of 1s in each string, by which `attnsweep why` groups the strings."""
     del module
     return {"count": (batch["feature"][..., 1] * batch["log_count"].exp()).sum(-1).round().to(torch.int64)}
 

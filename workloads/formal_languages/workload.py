@@ -42,8 +42,8 @@ _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """Returns the attention weight that each head's CLS query gives to position 1, averaged over strings, (n_heads,);
-    NaN if tokens have no position features.
+    """Returns the attention weight that each head's CLS query gives to the string's first symbol, averaged over
+    strings, (n_heads,); NaN for encoders that do not see positions.
     """
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
@@ -51,8 +51,9 @@ def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
     """Returns the entropy of the attention weights of each head's CLS query, divided by the largest possible entropy
-    and averaged over strings, (n_heads,). A token that stands for several positions shares its weight equally among
-    them.
+    and averaged over strings, (n_heads,).
+
+    A token that stands for several positions shares its weight equally among them.
     """
     log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n

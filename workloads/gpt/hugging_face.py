@@ -136,8 +136,7 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the bias that must be added to the LayerNorm before the last layer so that the last layer needs no bias
-    of its own, (d_model,).
+    """Returns what must be added to the bias of the last LayerNorm, (d_model,), to replace the bias of the last layer.
 
     It is the shortest vector d with W d = b for the last layer's weight W and bias b, or the nearest to it if no d
     fulfils the equation.

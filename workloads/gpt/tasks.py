@@ -84,7 +84,7 @@ class Task(ABC):
 
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). Below it,
-        losses on `n_judged` tokens are too noisy to tell outcomes apart.
+        the loss on `n_judged` tokens is too noisy to show how a training ended.
         """
         del n_judged
         return 0.0
@@ -186,12 +186,12 @@ class Order2Chain(Task):
 
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest contrast (how far transition probabilities are from uniform) at which the loss on
-        `n_judged` tokens distinguishes the best predictor that sees only the current token from the optimum.
+        `n_judged` tokens shows whether a model uses the previous token.
 
-        With a vocabulary of V words, that predictor is worse than the optimum by about contrast^2 (1 - 1/V)^2 / 2 nats
-        per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the mean difference is contrast (1 -
-        1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n), here rounded up to two digits, the
-        two were told apart in all of 300 chains of 4 and of 8 words.
+        With a vocabulary of V words, the best predictor that sees only the current token is worse than the optimum by
+        about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens
+        the mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n),
+        here rounded up to two digits, the two were told apart in all of 300 chains of 4 and of 8 words.
         """
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
@@ -310,8 +310,8 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns a mask of the tokens in the first round of the repeated segment. Induction heads in the second round
-        read what a previous-token head writes there.
+        """Returns a mask of the tokens in the first round of the repeated segment, at which a previous-token head
+        stores what induction heads read in the second round.
         """
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
@@ -385,8 +385,8 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Returns the negative log-probabilities that each training's table has at the given indices, (n_trainings,
-    n_sequences, n_tokens).
+    """Returns minus the log of each training's probabilities at the given indices, (n_trainings, n_sequences,
+    n_tokens).
     """
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)

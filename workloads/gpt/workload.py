@@ -102,8 +102,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: GPTLanes) -> State:
-        """Returns the initial weights. With low-rank updates, the frozen weights are those of the model `base` or,
-        without a base, the initial weights that the same seed gives without updates.
+        """Returns the initial weights. If only low-rank updates are trained, the other weights are those of the model
+        `base` or, without a base, the usual random ones of the seed.
         """
         del module
         trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
@@ -118,8 +118,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return {name: start(name, value) for name, value in drawn.items()}
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). All
-        predictions of a training that count have the same weight, and their weights sum to 1; the others have weight 0.
+        """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). The weights
+        of a training sum to 1: they are 0 for predictions that the task does not judge, and equal for all others.
         """
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 

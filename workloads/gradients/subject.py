@@ -26,7 +26,7 @@ _SOME_EVALUATIONS = 100
 
 @dataclass(frozen=True)
 class Subject:
-    """Trainings whose gradients are to be checked, at weights of the caller's choice. They can share a program."""
+    """Trainings whose gradients are checked, at weights of the caller's choice. One program can compute them all."""
 
     workload: Workload[Any]
     where: str

@@ -40,7 +40,7 @@ class Flat(Conserved):
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the conserved linear function of the weights, or the same function of gradients, which is 0."""
+        """Computes the conserved linear function of given weights. Given gradients instead, the result is 0."""
 
     @property
     @abstractmethod
@@ -154,8 +154,8 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """An equation for two tables of which the model always adds a row each, such as token and position embeddings: the
-    sums of their gradients over the rows are equal.
+    """An equation for two tables whose embeddings are always added, such as those of tokens and of positions: summed
+    over rows, the gradients of both tables are equal.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
     """
@@ -231,8 +231,8 @@ class ClosedForm(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer whose input contains the redundant bias of an earlier layer. This layer's own bias could have the same
-    effect as that bias.
+    """A layer whose input contains an earlier layer's bias that is redundant, because this layer's own bias could
+    replace it.
 
     The layer computes x w + b from its input x.
 
@@ -245,8 +245,9 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's contribution to the gradient of an earlier bias that it reads: the layer's weight times
-        the gradient of its own bias."""
+        """Computes this layer's contribution to the gradient of the earlier layer's bias: this layer's weight times the
+        gradient of its own bias.
+        """
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 

@@ -121,7 +121,7 @@ def n_trained_on(train_fraction: float, n_rows: int) -> int:
 
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
-    """Calls the user's function that makes a table (fixed data set) twice, and checks that both results are equal,
+    """Calls twice the user's function that makes a table (fixed data set), and checks that both results are equal,
     because a table must not be random.
 
     Raises:

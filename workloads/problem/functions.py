@@ -146,9 +146,9 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Returns the type and the dataclass field of the parameter that an argument of a user's function becomes.
-    Integers, strings and booleans must be equal in all trainings of one program (static), because tensor shapes may
-    depend on them.
+    """Makes a parameter of an argument of a user's function: returns its type and its dataclass field. Integers,
+    strings and booleans must be equal in all trainings of one program (static), because tensor shapes may depend on
+    them.
     """
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))

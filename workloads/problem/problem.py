@@ -181,8 +181,8 @@ class Problem(Workload[Any]):
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """Returns by name the values that the user's functions may take as arguments, for held-out data. The model's
-        output is taken from the batch.
+        """Returns by name the values that the user's functions may take as arguments, for a held-out batch that already
+        contains the model's output.
         """
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data

@@ -178,7 +178,9 @@ class Passes:
         return bucket, int((sequence[:place] == bucket).sum())
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
-        """Returns which bucket each step of pass number `turn` uses, (steps,), in the random order of this pass."""
+        """Returns the number of the bucket (group of sentence pairs) that each step of pass number `turn` uses,
+        (steps,). Each pass has its own random order.
+        """
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 

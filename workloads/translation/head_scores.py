@@ -87,9 +87,10 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns the fraction of queries at which a head attends most to the source word that the next target word
-    translates (`alignment`), and the fraction at which this word is at a fixed offset from the query
-    (`alignment_baseline`). Queries whose next word translates no source word are left out.
+    """Returns how often a head attends most to the source word that the next target word translates (`alignment`), and
+    how often one fixed offset from the query finds that source word (`alignment_baseline`).
+
+    Both are fractions of the queries whose next word translates a source word.
     """
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
@@ -209,8 +210,8 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Returns the dependency arcs of the given sentence pairs, which are numbered in their order in `pairs`. Token
-    positions are raised by `shift`, which is 1 where SOS precedes the sentence.
+    """Returns the dependency arcs of the given sentence pairs. A pair's number is its place in `pairs`. Token positions
+    are raised by `shift`, which is 1 where SOS precedes the sentence.
     """
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))

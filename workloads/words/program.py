@@ -187,7 +187,7 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """Follows a tensor through the graph, as long as its only reader is a view or a sum, and returns the last tensor
+    """Follows a tensor through the graph, as long as it is used only once, by a view or a sum. Returns the last tensor
     reached.
     """
     while len(node.users) == 1:

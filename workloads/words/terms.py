@@ -106,8 +106,8 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """How far two kinds of gradient terms of a weight cancel: those that contain the target, and those that contain the
-    prediction. Only terms for one part of the target (such as its mean) are compared.
+    """How far the gradient terms that contain the target and those that contain the prediction cancel, for one weight
+    and one part of the target (such as its mean).
 
     Attributes:
         weight: The weight's name.
@@ -163,7 +163,7 @@ class GradientWords:
 
     def balances(self) -> list[Balance]:
         """Computes for each weight and each part of the target (such as its mean) how far the terms of the gradient
-        cancel. The results have the order of the terms.
+        cancel.
         """
         keys = dict.fromkeys((term.weight, term.part) for term in self.terms if term.part in self.zero_levels)
         return [self._balance(weight, part) for weight, part in keys]

@@ -148,10 +148,10 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes by finite differences the curvature of the loss as a function of the model's output, at output 0 along
-    the gradient.
+    """Computes by finite differences the curvature of the loss at model output 0, in the direction of the gradient with
+    respect to the output.
 
-    `at_zero` is the gradient at output 0.
+    `at_zero` is this gradient.
     """
     length = float(at_zero.norm())
     if length == 0:
@@ -161,8 +161,8 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields the name of each part of the target, and the group number of each example, (n_examples,). A part consists
-    of the means of the groups.
+    """Yields the name of each part of the target, and the numbers (n_examples,) of the groups into which it sorts the
+    examples. The part consists of the groups' means.
     """
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
@@ -172,8 +172,8 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits the gradient at the model's output into the parts of the target: means over groups of examples, and the
-    remainder. Each mean is subtracted before the next one is computed.
+    """Splits the gradient at the model's output into one term for each part of the target, and a remainder. The term is
+    the mean over each group of examples, after all earlier terms are subtracted.
     """
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)

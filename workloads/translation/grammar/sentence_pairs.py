@@ -164,8 +164,8 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place in the sentence tree of the source word that a target word translates. It is the target word's
-    own place, except for `di`, whose source word `'s` has the place of the determiner.
+    """Returns the place in the sentence tree of the source word that the target word at `place` translates. The two
+    places are equal except for `di`, which translates the `'s` at the place of the determiner.
     """
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
