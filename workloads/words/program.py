@@ -245,7 +245,7 @@ def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
 
 
 def _copy_views(graph: fx.Graph, node: fx.Node) -> None:
-    """Copies the views of a node so that each view has only one reader."""
+    """Copies the views of a node so that each view is used only once."""
     for user in list(node.users):
         if user.target not in VIEWS:
             continue

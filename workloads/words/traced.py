@@ -172,8 +172,8 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits the gradient at the model's output into one term for each part of the target, and a remainder. The term is
-    the mean over each group of examples, after all earlier terms are subtracted.
+    """Splits the gradient at the model's output into one term for each part of the target, and a remainder. A term is
+    the mean over each of the part's groups of examples, after all earlier terms are subtracted.
     """
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
