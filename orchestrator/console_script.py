@@ -8,9 +8,9 @@ import sys
 
 def main() -> None:
     """Runs the command line. Garbage collections are made rare, to save time."""
-    # Importing modules leaves no garbage, but the garbage collector would scan all their objects again and again, for a
-    # sixth of the time of `attnsweep status` or `run`. So collections are made rare, and `gc.freeze` excludes these
-    # objects from the collection at exit.
+    # Imports leave no garbage, but scanning the imported objects for garbage would take a sixth of the time of
+    # `attnsweep status` or `run`. So collections are made rare, and `gc.freeze` excludes these objects from the
+    # collection at exit.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:

@@ -99,7 +99,7 @@ def check_workload(
 def _shortened(parameters: P) -> P:
     try:
         return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
-    except UserError:  # If another parameter determines the number of steps, the workload refuses a lower `n_steps`.
+    except UserError:  # Another parameter determines `n_steps`, so the workload refuses a lower value.
         return parameters
 
 

@@ -184,9 +184,8 @@ def bin_label(label: str) -> str:
 
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel; call it when the panel's axes are complete."""
-    # By default, Matplotlib measures all labels of the vertical axis to compute the height of a title, which is slow.
-    # So the title gets a fixed height, unless a common power of ten may stand above this axis: the title would cover
-    # it.
+    # By default, Matplotlib measures all labels of the vertical axis to place a title, which is slow. So the title gets
+    # a fixed height, unless it might cover a common power of ten above the axis.
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 

@@ -179,9 +179,9 @@ def _fit(
     for at, factor in enumerate(factors):
         for index in range(len(factor.labels)):
             if came[at][index] == 0:
-                # In this bin (range of values of a parameter) no training reached the goal, so the hazard ratio with
-                # the largest likelihood is 0. With this ratio, the bin's trainings do not affect the ratios of the
-                # other bins, and are left out.
+                # No training in this bin (range of values of a parameter) reached the goal, so the bin's estimated
+                # hazard ratio is 0. Such a bin does not affect the ratios of the other bins, so the regression leaves
+                # it out.
                 estimates[at, index] = (0.0, None, None) if came[at].any() else _NONE
                 inside &= factor.place != index
             elif index == references[at]:

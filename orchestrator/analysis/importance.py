@@ -121,8 +121,8 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
     signed = values if chosen.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna computes the number of best trials as `share` times the number of trials, rounded up. If `share` were
-        # n_better / len(rows), a rounding error might raise this number by one. Half a trial less prevents this.
+        # Optuna counts `share` times the number of trials, rounded up, as the best trials. With half a trial less, a
+        # rounding error cannot raise this number above `n_better`.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
@@ -154,8 +154,8 @@ def _evaluate(
         params = {name: trial[name] for name in space}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), value=float(value)))
     with warnings.catch_warnings():
-        # If only one trial belongs to a branch (one of the distributions of a conditional parameter), Optuna ignores
-        # the branch and warns. The warning is hidden.
+        # If only one trial drew a conditional parameter from one of its distributions, Optuna ignores this distribution
+        # and warns. The warning is hidden.
         warnings.simplefilter("ignore")
         return PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
 

@@ -213,7 +213,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     plateau was predicted."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
-        return None  # All rows are from versions of attnsweep that did not predict when a plateau of the loss ends.
+        return None  # Rows from old versions of attnsweep do not predict when a plateau of the loss ends.
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),

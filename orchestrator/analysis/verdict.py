@@ -358,8 +358,8 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
         return
     assert lower is not None
     assert upper is not None
-    # The statement gives only the ratio of the two rates. The simulated rates sum to 1, so they lie around one half,
-    # where the share observed in a sample varies most.
+    # The statement fixes only the ratio of the two rates. Rates with the sum 1 are simulated, because the share
+    # observed in a sample varies most near one half.
     factor = statement.upper_factor / statement.lower_factor
     yield lower, factor / (1 + factor) - margin / 2
     yield upper, 1 / (1 + factor) + margin / 2

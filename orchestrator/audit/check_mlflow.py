@@ -44,8 +44,8 @@ def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
     runs = Counter(child.trial for child in logged.children)
     for trial in sorted(trial for trial, n in runs.items() if n > 1):
         yield _TWICE, f"{trial} ({', '.join(logged.runs_of(trial))})"
-    # A trial that was complete becomes incomplete again while the sweep adds replicates or repeats failed trainings.
-    # Its run in MLflow is no error.
+    # While the sweep adds replicates or repeats failed trainings, a complete trial becomes incomplete again. That
+    # MLflow already has a run of this trial is no error.
     changing = (books.directory.more_replicates or books.directory.retried) and not books.finished
     before = {trial.number for trial in books.asked} if changing else set()
     for trial in sorted(runs.keys() - trials - before):

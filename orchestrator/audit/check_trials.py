@@ -268,7 +268,7 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
         except SpecError as error:
             yield _ILLEGAL, f"{trial.number} ({error})"
         except (ValueError, KeyError) as error:
-            # Optuna raises a ValueError if the trial lacks a parameter. attnsweep raises a KeyError if a conditional
+            # Both errors mean that the trial lacks a parameter. attnsweep raises the KeyError if a conditional
             # parameter was drawn, but the parameter that it depends on was not.
             yield _UNDRAWN, f"{trial.number} ({error})"
         else:

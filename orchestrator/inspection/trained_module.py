@@ -146,7 +146,7 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step
     if row["n_steps"] is None or at > row["n_steps"]:
-        # Nothing is checked for a step that the training does not have: `trained_module` raises the error about it.
+        # For a step that the training does not have, `trained_module` raises an error, so heads are not checked here.
         return
     interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
     held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]

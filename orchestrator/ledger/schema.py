@@ -137,8 +137,8 @@ def trainings_schema(
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
     """Returns the columns of each table in which sweeps of a workload store their results. A workload without attention
     heads has no table `heads`."""
-    # `_schemas` is cached, so its arguments must be hashable. A class is, but mypy confuses its `__hash__` with that of
-    # its instances. Therefore `parameters` has the type `Any`.
+    # `_schemas` is cached, so its arguments must be hashable. A class is hashable, but mypy looks at the `__hash__` of
+    # its instances. The type `Any` avoids mypy's error.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))

@@ -153,8 +153,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         number = int(quoted[1]) if quoted else None
         failure = error if isinstance(error, OSError) or number is None else OSError(number, os.strerror(number))
         if isinstance(failure, OSError):
-            # `examine` has just found no damaged file. Therefore an error that looks like damage is reported as a file
-            # that cannot be read now.
+            # `examine` has just found no damaged file. So even an error that otherwise means damage is reported as a
+            # file that cannot be read now.
             raise unreadable(failure.filename or ledgers, failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
@@ -169,8 +169,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 def set_aside(place: Place, name: str) -> None:
     """Moves the files of one commit (a fragment) to the sweep's folder `set_aside`, so that the trainings in them do
     not count any more. Idempotent."""
-    # The file of `trainings` is moved last. As long as it is in place, the fragment is still listed, so another call
-    # can complete a move that was interrupted.
+    # A fragment is listed as long as its file of `trainings` is in place. This file is moved last, so that another call
+    # can complete an interrupted move.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)

@@ -92,9 +92,9 @@ class PackSizes:
         """Makes the `PackSizes` of a sweep. Sizes that other sweeps found are used, unless the sweep has a pruner or
         its sampler `learns` from results."""
         spec = directory.spec
-        # Pack sizes (numbers of trainings per batched program) of other sweeps are not used if the sampler learns from
-        # results, because draws must not depend on other sweeps. They are not used with a pruner either, because
-        # pruning needs other sizes.
+        # Pack sizes (trainings per batched program) that other sweeps found are not used if the sampler learns from
+        # results, because draws must not depend on other sweeps. Nor are they used with a pruner, which needs other
+        # sizes.
         uses_others = not learns and spec.pruner is None
         of_user = sizes_of_user(spec.workload, directory.engine) if uses_others else None
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1

@@ -112,8 +112,8 @@ class JournalPieces:
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
         if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
-            # The store also refuses a write that the client repeats because the store's answer was lost. In this case
-            # the stored text equals ours. Texts of different writers always differ in their seals (chained digests).
+            # A refusal may also mean that the client repeated a write whose answer was lost. Then the stored text
+            # equals ours, while texts of different writers always differ in their seals (chained digests).
             stored = self._prefix.versioned(f"{self._folder}/{name}")
             if stored is None or stored.text != text:
                 return False
@@ -125,8 +125,8 @@ class JournalPieces:
         if journal.number != self._number:
             raise self._taken(journal.number)
         name = f"joined-{journal.number:08d}.jsonl"
-        # The joined file replaces any file of this name, because a store cannot make a large upload depend on a
-        # condition. If another process joins the same journal, it writes the same text.
+        # A store cannot make a large upload conditional, so the joined file may replace one that another process has
+        # written. Both contain the same text.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
         spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
         self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))

@@ -136,8 +136,8 @@ class LocalFolder:
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
-        # The new file is protected by a file lock. A hard link would do the same, but some file systems have none. The
-        # kernel releases the lock if a process is killed.
+        # A file lock ensures that only one process creates the file. A hard link would do so too, but some file systems
+        # have none. If the process is killed, the kernel releases the lock.
         path = self.path / f".{name}.new"
         with open(path, "w", opener=_without_following) as claim:
             try:
@@ -198,7 +198,7 @@ class LocalFolder:
         return str(self._file(folder, name))
 
     def open_file(self, folder: str, name: str) -> "NativeFile":
-        from pyarrow import OSFile  # not above: see `place`
+        from pyarrow import OSFile  # imported here, because pyarrow would slow down every command
 
         path = self._file(folder, name)
         try:
@@ -209,8 +209,8 @@ class LocalFolder:
         except OSError as error:
             if error.errno is not None:
                 raise
-            # Opening a file does not parse it. So an OSError of Arrow without an error number comes from the system
-            # call fstat, and does not mean that the file is damaged.
+            # Opening a file does not parse it. So an OSError of Arrow without an error number means that the system call
+            # fstat failed, not that the file is damaged.
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:

@@ -183,7 +183,8 @@ def _plain(node: object) -> str:
         return f"[{', '.join([repr(type(node).__name__), *shown])}]"
     if isinstance(node, list):
         return f"[{', '.join([_plain(child) for child in node if not _is_docstring(child)])}]"
-    # `repr` is applied twice: the result is what Python shows for a nested list of the texts `repr(node)`.
+    # A leaf of the nested lists is the text `repr(node)`. The second `repr` writes this text as Python shows it in a
+    # list.
     return repr(repr(node))
 
 

@@ -228,8 +228,8 @@ class Follower:
         # existing MLflow runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # `n_logged` lacks trials that were logged if the store's answer was lost. They count as trials that the
-            # store had before (`n_present`).
+            # If the store's answer was lost, trials that were logged are missing from `n_logged`. They count as trials
+            # that the store had before (`n_present`).
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 

@@ -233,7 +233,7 @@ class PoolPlan:
             return report, []
         if isinstance(report, Probed):
             # A trainer that has to end gives its pack (trainings that share one batched program) back. The trainer that
-            # continues the pack reports this probe (measurement) again, so the sweep gets only a `Progress` now.
+            # continues the pack reports this measurement again, so only the progress is reported now.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

@@ -94,8 +94,8 @@ class TrainerPool:
         self._plan = PoolPlan(wanted, n_nodes)
         self._others = OtherSweeps(run.sweep, priority)
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # For each call of a Ray actor that has not been answered yet (the start of a trainer, or a request for its
-        # progress): the number of the trainer.
+        # The number of the trainer for each unanswered call of its Ray actor: the start of the trainer, or a request
+        # for its progress.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
         self._looked, self._answered = float("-inf"), time.monotonic()
         self._look()

@@ -95,7 +95,7 @@ def tasks_of(
         SpecError: If the values contradict each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of version 0.1, `certified_share` is a parameter of the trainings and not a field of the spec.
+    # In sweeps of version 0.1, `certified_share` is a parameter of the trainings; now it is a field of the spec.
     own_share = resolved.certified_share
     share = directory.spec.certified_share if own_share is None else own_share
     origin = seeded_by(directory.spec, trial, resolved)

@@ -68,8 +68,8 @@ def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, 
     coefficient and structured family.
     """
     streams = Streams(torch.tensor([seed]))
-    # The thesis varies three coefficients of its random matrices. Each family is drawn for one of them here, because
-    # the other two only multiply the number of draws.
+    # The thesis varies three coefficients of its random matrices, but each family depends on only one of them. The
+    # other two only multiply the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -102,8 +102,8 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     the diagonal or, in the rows of a block, in the block's first column.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # To get disjoint blocks, `num_pos` distinct rows of a shorter text are drawn, and each is widened to `window` rows.
-    # Every arrangement of blocks is possible.
+    # To get disjoint blocks, `num_pos` distinct rows of a smaller matrix are drawn, and each is widened to `window`
+    # rows. Every arrangement of blocks is possible.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

@@ -188,14 +188,14 @@ def zeros(index: int = 3) -> EquationCheck:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
         # In this family of points with zero gradient, the attention logits q are orthogonal to three matrices: the
-        # centred target, a matrix whose rows are all the mean of the target's rows, and a diagonal matrix of this mean.
+        # target minus the mean of its rows, this mean in every row, and this mean on the diagonal.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # In this family of points with zero gradient, the values v_ij of query position i and key position j meet three
-        # conditions: the sums over all pairs with j = i - 1, over all pairs with j = i and over all pairs with j != i
-        # are 0.
+        # In this family of points with zero gradient, the values v (queries by keys) have the sum 0 over each of three
+        # sets of entries: keys right before their query, keys at the query's own position, and keys at any other
+        # position.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -264,17 +264,15 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # In the first subfamily, every row of the attention logits q is the mean of the target's rows divided by a
-        # number c. Each row of the values v (one for each query) sums to c, and the entries for the key right before
-        # the query sum to 0 over all rows.
+        # First subfamily: every row of the attention logits is the mean of the target's rows divided by a number c.
+        # Each query's values sum to c, and over all queries the values of the key right before the query sum to 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # In the second subfamily, the values v are c where the key is the query's own position, and 0 elsewhere. The
-        # diagonal of the attention logits q is the mean of the target's rows divided by c, and q is orthogonal to the
-        # centred target.
+        # Second subfamily: a query has the value c at its own position and 0 elsewhere. The diagonal of the attention
+        # logits is the mean of the target's rows divided by c. The logits are orthogonal to the target minus this mean.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)

@@ -140,8 +140,8 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last row of the attention logits q belongs to the last position, which precedes no predicted position. So
-        # it can be chosen such that each column of q sums to s.
+        # The last position precedes no predicted position, so the last row of the attention logits is free. It is
+        # chosen such that each column has the sum s.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
@@ -261,8 +261,8 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
         abAB = torch.stack([torch.stack(components(member)) for member in v])
-        # v is drawn with standard deviation 1. With init_sigma instead, the linear term a of the gradient would be
-        # multiplied by init_sigma, and the cubic term A q by init_sigma^3. So both are equal where a = A init_sigma^2.
+        # v is drawn with standard deviation 1. With init_sigma instead, the linear term of the gradient is multiplied
+        # by init_sigma and the cubic term by init_sigma^3. So both are equal where init_sigma^2 = linear / cubic.
         crossings.append((abAB[:, 0].square().mean().sqrt() / abAB[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()
@@ -377,7 +377,8 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
     wanted = one_hot_TMN[:, :-1].transpose(1, 2).reshape(-1, M - 1)
-    # The LAPACK driver `gelsd` (SVD) is needed, because the matrix `readings` does not have full rank if v is singular.
+    # The LAPACK driver `gelsd` (SVD) is needed, because the matrix `readings` lacks full rank if the value matrix is
+    # singular.
     fitted = torch.linalg.lstsq(readings, wanted, driver="gelsd").solution
     level: Tensor = N * (readings @ fitted - wanted).square().mean()
     return level

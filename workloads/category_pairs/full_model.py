@@ -187,8 +187,8 @@ class FullModel(nn.Module):
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
         N, M = parameters.n_categories, parameters.n_positions
-        # The attention logits are an S x S matrix and the values a V x V matrix, over categories, positions or both.
-        # `hidden` is the width of the hidden layer.
+        # S and V are the sizes of the square matrices of attention logits and of values: the number of categories, of
+        # positions, or of both together. `hidden` is the width of the hidden layer.
         S, V, hidden = {
             "solution_1": (M, N, N**2),
             "solution_2": (N, M, M),

@@ -141,8 +141,8 @@ def _own(module: nn.Module) -> dict[str, Any]:
 class _Reader:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        # Parameters, buffers and submodules are not constants. If an attribute of the module refers to one of them, the
-        # name of the parameter, buffer or submodule stands for it.
+        # Parameters, buffers and submodules are not constants. If an attribute refers to one of them, its name is used
+        # instead.
         self._known: dict[int, str] = {id(part): f"<{name or 'module'}>" for name, part in module.named_modules()}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             self._known[id(tensor)] = f"<{name}>"

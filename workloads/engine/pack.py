@@ -225,8 +225,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # A checkpoint lacks the batches that were drawn ahead, so they are drawn again: for the same trainings as
-        # before, because batches drawn for fewer trainings might be rounded differently.
+        # A checkpoint lacks the batches that were drawn ahead, so they are drawn again. They are drawn for the same
+        # trainings as before, because batches for fewer trainings might be rounded differently.
         self._keep(checkpoint["drawn_for"])
         self._store.batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])

@@ -30,8 +30,8 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # Each training has room for more than `most_pairs` pairs (a step of the weights and the change of the
-        # gradient). So its latest pairs are moved to the front only when the room is full, and not for each new pair.
+        # A pair is a step of the weights and the change of the gradient. Each training has room for more than
+        # `most_pairs` pairs, so its latest pairs are moved to the front only when the room is full.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)

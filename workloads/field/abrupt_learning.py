@@ -102,8 +102,8 @@ def model(
         activation="gelu_tanh",
     )
     factor_TT = torch.ones(T, T, dtype=torch.float64)
-    # As in the source, `optimal_scale` does not change the attention for the first answer, because the model learns
-    # this answer at once.
+    # `optimal_scale` does not change the attention for the first answer, because the model learns this answer at once.
+    # Gopalani & Hu do the same.
     factor_TT[T - length + 1 :][optimal_keys(task, length)[1:]] = optimal_scale
     for block in transformer.blocks:
         block.attention = BiasedAttention(d_model, n_heads, attention, factor_TT)

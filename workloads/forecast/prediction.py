@@ -290,8 +290,8 @@ class _NearStart:
         nodes, weights = spectrum(product, delta)
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # The prediction holds only for a stable training: the learning rate must not be too large for any positive
-        # curvature.
+        # The prediction holds only for stable trainings: the learning rate must not be too large for any positive
+        # curvature. For others, NaN is returned.
         is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 

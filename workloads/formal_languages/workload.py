@@ -230,10 +230,10 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # softplus(-sign * logit) is computed as a log_softmax over (0, -sign * logit). An elementwise function would round
-    # the numbers in its last, partly filled vector differently, so results would depend on the other trainings. The 0
-    # comes first: if it were second, the gradient at a large margin would be computed as 1 - 1. float64 is needed,
-    # because in float32 the loss would be 0 beyond a margin of 17.
+    # softplus(-sign * logit) is computed as a log_softmax, because an elementwise function would round the numbers in
+    # its last, partly filled vector differently, so that results would depend on the other trainings. The 0 comes
+    # first: otherwise the gradient at a large margin would be computed as 1 - 1. In float32 the loss would be 0 beyond
+    # a margin of 17.
     against_B = (-sign_B * logit_B).to(torch.float64)
     rows_B2 = torch.stack([torch.zeros_like(against_B), against_B], dim=-1)
     return -log_softmax(rows_B2, dim=-1)[:, 0].mean().to(logit_B.dtype)

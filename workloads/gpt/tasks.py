@@ -181,7 +181,7 @@ class Order2Chain(Task):
     """
 
     name = "order_2_chain"
-    least_words = 4  # the least vocabulary, as in `BigramTable`
+    least_words = 4  # The least vocabulary is that of `BigramTable`.
     most_words = 16  # The stationary distribution solves a linear system of n_words^2 unknowns.
 
     def least_contrast(self, n_judged: int) -> float:

@@ -209,8 +209,7 @@ class GradientWords:
         fed = [part for part in self.zero_levels if part not in starved]
         if not fed:
             return "starved"
-        # The condition is written as `not ... <`, because every comparison with NaN is false, and NaN must count as
-        # `moving`.
+        # Every comparison with NaN is false, so `not ... <` makes NaN count as `moving`.
         if not all(self.left(part) < _BALANCED for part in fed):
             return "moving"
         if starved:

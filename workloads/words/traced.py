@@ -134,8 +134,8 @@ def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, grou
     ]
     curvature = _curvature(cotangent, pull)
     squares = {split.part: float(split.value.square().sum()) for split in cotangents if split.kind == "pull"}
-    # `levels` says how much of the loss of the output 0 is due to each part of the target. It is computed as if the
-    # loss were quadratic, because the loss of a softmax is nearly quadratic for small outputs.
+    # `levels` says how much of the loss of a model with output 0 is due to each part of the target. The loss is taken
+    # as quadratic, which a softmax's loss nearly is for small outputs.
     levels = {
         part: min(square / (2 * curvature), abs(level)) if curvature > 0 else 0.0 for part, square in squares.items()
     }

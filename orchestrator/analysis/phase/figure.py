@@ -140,7 +140,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=figures.letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
-            # A text with a `gid` is not recoloured in the report's dark mode.
+            # The colour suits the cell behind the text. The `gid` keeps this colour in the report's dark mode.
             gid=f"residual-{number}",
         )
     bold = "; bold: |z| > 2" if panel.texts else ""

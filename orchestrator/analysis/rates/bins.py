@@ -127,8 +127,7 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # If splitting all bins in halves separates no values that shared a bin before, the loop goes on, because the
-        # next halving may do so.
+        # If halving all bins separates no further values, the loop goes on, because the next halving may.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins

@@ -205,7 +205,7 @@ def draw_cell(
         return
     letters, digits = figures.letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
-    # A text with a `gid` is not recoloured in the report's dark mode.
+    # The colour suits the cell behind the text. The `gid` keeps this colour in the report's dark mode.
     share_text, interval_text = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
     panel.text(x, y, share_text, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
     panel.text(x, y - 0.08, interval_text, ha="center", va="top", color=letters, gid=f"{gid}-interval")

@@ -58,7 +58,7 @@ def _differences(title: str, rows: "Mapping[str, RateDifference]") -> Table:
     from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 
     def rate(of: "Rate") -> str:
-        # The number of trainings is removed from the label, because it is the same in every row.
+        # The label of a rate ends in the number of trainings. This number is the same in every row, so it is cut off.
         return rate_label(of).partition(" of ")[0]
 
     table = Table(
