@@ -209,8 +209,8 @@ class LocalFolder:
         except OSError as error:
             if error.errno is not None:
                 raise
-            # Opening a file does not parse it. So an OSError of Arrow without an error number means that the system call
-            # fstat failed, not that the file is damaged.
+            # Opening a file does not parse it. So an OSError of Arrow without an error number means that the system
+            # call fstat failed, not that the file is damaged.
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
