@@ -169,7 +169,8 @@ class Mixture:
             if kernel.step != 0.0:
                 self._column_of[name] = lru_cache(_MOST_VALUES)(_integer_column(kernel))
                 continue
-            # Coordinates are measured from the middle of the parameter's range, which keeps their squares small.
+            # Coordinates are measured from the middle of the parameter's range, because differences of large squares
+            # would lose digits.
             middle = (low + high) / 2
             self._scale_of[name] = _scale(middle, is_log=kernel.is_log)
             mu_K, precision_K = kernel.mu - middle, kernel.sigma**-2.0

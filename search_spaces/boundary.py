@@ -128,7 +128,7 @@ def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: byt
     )
     process = GaussianProcessRegressor(kernel, alpha=counts.variances())
     with warnings.catch_warnings():
-        # scikit-learn warns if the likelihood is largest at a bound of a kernel's length. This is normal for a
+        # scikit-learn warns if the likelihood is largest at a bound of a kernel's length scale. This is normal for a
         # parameter that has no effect.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return process.fit(counts.points_ND, counts.logits()).kernel_

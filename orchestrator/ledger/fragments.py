@@ -204,9 +204,8 @@ def _open_snapshot(place: Place) -> Snapshot:
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "a file that does not exist") from error
             raise
-        # A folder may change while it is listed. If a compaction (a merge of files into one) runs at the same time, the
-        # list may lack the old files as well as the new one. Then the folder is listed again. A commit that only adds
-        # files does no harm.
+        # If a compaction (a merge of files into one) runs while the folder is listed, the list may lack the old files
+        # as well as the new one. Then the folder is listed again. A commit that only adds files does no harm.
         if not is_overtaken(place, names):
             return _snapshot_of(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 

@@ -139,8 +139,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A UserError usually concerns the user's query, and is raised again without a check of the files. But if its
-        # text contains an IOError of DuckDB, a file may be damaged.
+        # A UserError usually concerns the user's query, and is raised again at once. But if it quotes an IOError of
+        # DuckDB, a file may be damaged, so the files are checked.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
         parts = [part for place in places for part in parts_of(place)]

@@ -188,9 +188,9 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
         return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
-        # A quick count of the operations of a step comes first. The exact count traces the step, which imports
-        # PyTorch's compiler and so takes longer than all steps of many sweeps. For shipped workloads, the quick count
-        # is 0.9 to 1.6 times the exact one.
+        # A quick count of the operations of a step comes first, because the exact count imports PyTorch's compiler,
+        # which takes longer than all steps of many sweeps. For shipped workloads, the quick count is 0.9 to 1.6 times
+        # the exact one.
         if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
             return _TOO_SHORT
         graph = pack.compiled_graph()

@@ -215,8 +215,8 @@ class SweepLoop:
         deadline = time.monotonic() + seconds_left
         is_asking = False
         while not should_stop():
-            # The sweep may have a time limit, and starting the first trainer may take all of this time. At least the
-            # first trials are drawn even then.
+            # At least the first trials are drawn, even if starting the first trainer has taken all of the sweep's time
+            # limit.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
             if self._study.learns:
                 self._commit_due(is_asking)

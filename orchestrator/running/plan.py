@@ -108,8 +108,8 @@ class PackSizer:
             return
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # If trainings in packs of this size are hardly faster than in smaller packs, the speed of the smaller size is
-        # recorded for this size too. So the search for the fastest size ends.
+        # If packs of this size are hardly faster per training than smaller packs, the smaller packs' speed is recorded
+        # for them. So the search for the fastest size ends.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 

@@ -195,8 +195,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
                 f"a part of the journal of the study that begins at line {begins}, although the part with the lines"
                 f" {len(lines)} to {begins - 1} is missing",
             )
-        # A piece whose first line has been read already is skipped: its lines have been joined into the first piece,
-        # and the piece itself has not been removed yet.
+        # A piece whose first line has been read already is skipped: it has been joined into the first piece, but not
+        # yet removed.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)

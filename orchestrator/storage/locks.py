@@ -234,8 +234,8 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # The object has changed. This process may have changed it itself if an answer of the store was lost: either
-            # the client has repeated this write, or an earlier write only seemed to fail.
+            # This process may have changed the object itself, if an answer of the store was lost: either the client has
+            # repeated this write, or an earlier write only seemed to fail.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

@@ -60,8 +60,8 @@ class SweepRuns(Runs):
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
         }
-        # There may be several parent runs (MLflow runs of the whole sweep), of which all but one are empty; the
-        # docstring of this class says why. The run with the most parameters is used.
+        # There may be several parent runs (MLflow runs of the whole sweep), of which all but one are empty. The run
+        # with the most parameters is used.
         parents = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
         self._parent = parents[0] if parents else self._make_parent()
         self._parent_id: str = self._parent.info.run_id

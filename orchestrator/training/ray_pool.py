@@ -293,5 +293,5 @@ class TrainerPool:
 
 
 def _is_out_of_memory(error: RayError) -> bool:
-    # The error of a dead actor names its cause only in the text, so the text is searched.
+    # Ray names the cause of an actor's death only in the error's text, so the text is searched.
     return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

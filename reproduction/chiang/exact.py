@@ -383,8 +383,8 @@ def reproduce_confidence(
             name = f"Proposition 2, {language.upper()}: most bits at any length"
             rows.append(value_row(name, most, bits, agrees=agrees))
     for wanted in (None, *WANTED_BITS):
-        # Proposition 3: the answer's weight is enlarged such that the cross-entropy of each string is at most `wanted`
-        # bits. If `wanted` is None, the weight stays as it is.
+        # Proposition 3: with a larger weight of the answer, the cross-entropy of each string is at most `wanted` bits.
+        # If `wanted` is None, the weight is not changed.
         encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_LEAST_LOGIT))
         if wanted is not None:
             at_most = wanted

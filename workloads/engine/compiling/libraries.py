@@ -50,8 +50,8 @@ _OPTIONS = {
     "aot_inductor.precompile_headers": False,
     # Intermediate tensors are put on the stack, because allocating one on the heap costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
-    # Our function `read_repeatedly` decides which intermediate values are stored in memory. With a lower number here,
-    # PyTorch's compiler would store more of them, and compute gradients and the updates of weights in separate loops.
+    # With a lower threshold, PyTorch's compiler would store more intermediate values, and compute gradients and the
+    # updates of weights in separate loops. Our function `read_repeatedly` decides what is stored.
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
