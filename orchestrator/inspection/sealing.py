@@ -158,7 +158,7 @@ def sealing(
     differences = []
 
     def count_alike(step: int, numbers: range) -> int:
-        # At the first call, `continued` also repeats the original training (number 0), to check that it ends as
+        # The first call of `count_alike` also repeats the original training (number 0), to check that it ends as
         # recorded.
         is_first = step == 0 and numbers.start == 1
         continued = source.continued(states, step, range(0 if is_first else numbers.start, numbers.stop))

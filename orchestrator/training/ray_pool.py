@@ -94,8 +94,8 @@ class TrainerPool:
         self._plan = PoolPlan(wanted, n_nodes)
         self._others = OtherSweeps(run.sweep, priority)
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # The number of the trainer for each unanswered call of its Ray actor: the start of the trainer, or a request
-        # for its progress.
+        # Maps each unanswered call of a Ray actor (the start of a trainer, or a request for its progress) to the
+        # trainer's number.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
         self._looked, self._answered = float("-inf"), time.monotonic()
         self._look()

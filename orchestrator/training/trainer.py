@@ -176,7 +176,7 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # Another trainer may have measured these trainings and given them back before its report was answered. Then
+        # Another trainer may have measured these trainings and given them back before the report was answered. Then
         # this trainer reports the measurement again before it trains.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
