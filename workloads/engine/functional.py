@@ -173,8 +173,8 @@ def gradients_of(name: str, loss: Tensor, at: State) -> State:
             fix="compute the loss from parameters of the module that require gradients, without detach(),"
             " torch.no_grad(), argmax or a comparison",
         )
-    # The loss of a training depends on the weights of that training alone. So in these weights, the gradient of the
-    # summed loss is the gradient of that training's loss.
+    # The loss of a training depends only on the weights of that training. So with respect to these weights, the
+    # gradient of the summed loss is the gradient of that training's loss.
     try:
         gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
     except RuntimeError as error:

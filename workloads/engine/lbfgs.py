@@ -279,8 +279,8 @@ def unflattened(rows: Tensor, like: State) -> State:
     `flattened`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
-    # The parts are made contiguous, because PyTorch may use different kernels for a strided view and for the contiguous
-    # tensor of a single training.
+    # The tensors are made contiguous, because PyTorch may use different kernels for a strided view and for the
+    # contiguous tensor of a single training.
     return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
 
 

@@ -285,8 +285,7 @@ class Pack(Generic[P]):
 
     def count_numbers(self) -> int:
         """Counts the numbers that basic operations compute, per training, for the first loss and gradient."""
-        # The engine computes a single training twice, side by side, so the count is always that of at least two
-        # trainings.
+        # A single training is computed twice, side by side, so the count is divided by at least 2.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:

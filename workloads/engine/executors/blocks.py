@@ -116,8 +116,8 @@ class BlockProgram:
             if not drawn:
                 break
             steps = range(start, start + len(drawn))
-            # A block of trainings takes all these steps before the next block starts, so that its data stay in the CPU
-            # cache.
+            # A block of trainings takes all steps of `drawn` before the next block starts, so that its data stay in the
+            # CPU cache.
             for number, steps_of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
                 block, frozen = blocks.of(number), blocks.frozen(number)
                 for step_inputs_of_block in steps_of_block:
