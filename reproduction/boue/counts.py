@@ -129,8 +129,8 @@ def _flat() -> ComparedValue:
 
     The flat directions are the key biases, and a constant added to a row of a matrix.
     """
-    # The tasks of the workload `gpt` have fewer words than GPT-2, so `n_words` keeps its default. The number of words
-    # does not change how many directions of the weights leave the loss constant.
+    # The tasks of the workload `gpt` have fewer words than GPT-2, so `n_words` keeps its default. The counted flat
+    # directions (along which the loss is constant) do not depend on it.
     sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
     declared = identities_of(GPTParameters(n_tokens=BASE.n_tokens, **sizes))
     state = dict(_built(BASE).named_parameters())
