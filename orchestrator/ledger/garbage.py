@@ -25,7 +25,7 @@ _OWN_FOLDERS = {"", *TABLES, CHECKPOINTS, "bases", "code", "report", "report/rep
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A file in a sweep directory that is no longer needed, or from which points of curves may be removed.
+    """A file in a sweep directory that can be removed, or a file of curves that can lose some of its measured points.
 
     Attributes:
         file: The file's path in the sweep directory.
@@ -91,7 +91,7 @@ def thin_curves(place: Place, every: int) -> None:
 
 
 def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
-    """Yields the files of the table `curves` from which measured points can be removed.
+    """Yields the files of the table `curves` that become smaller if only one measured point in `every` is kept.
 
     Raises:
         UserError: If the sweep is not finished or was merged, or if earlier thinning has removed some of these probes.

@@ -59,7 +59,8 @@ class Ledger:
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns 1 if every measured point of the curves is stored, or k if some curves keep only every k-th."""
+        """Returns 1 if all measured points of the curves are stored. If some curves keep only every k-th point,
+        returns k (the largest, if there are several)."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
@@ -82,7 +83,7 @@ class Ledger:
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A context that yields a DuckDB connection to the ledger's views, as from `connect`. If a damaged file causes
-        an error in it, the error names the file."""
+        an error inside the context, the error names this file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 

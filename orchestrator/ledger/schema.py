@@ -242,8 +242,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Finds the files that have a column of another type than earlier files. Returns a description of the difference by
-    file name."""
+    """Compares the columns of files in the given order. Returns, for each file with a column of another type than in
+    the first file that has this column, a description of the difference."""
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():

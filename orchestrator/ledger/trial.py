@@ -22,7 +22,8 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended, in those values that the objectives and the rule for complete trials use.
+    """How a training ended: the columns of its row from which a trial's objectives are computed, and which decide
+    whether the trial is complete.
 
     `eval_loss` is `None` if the loss was not finite.
     """
@@ -77,8 +78,8 @@ class EndedTrainings:
 
     @property
     def stuck(self) -> Ended:
-        """Whether each training of the trial is stuck, by replicate number; `None` for a training that failed or was
-        pruned.
+        """Whether each training of the trial ended with an outcome that counts as stuck, by replicate number; `None`
+        for a training that failed or was pruned.
         """
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 

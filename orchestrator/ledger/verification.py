@@ -34,7 +34,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A problem that was found in one file of a ledger, or in the files of one table together.
+    """A problem that was found in a file of a ledger.
 
     Attributes:
         file, what: The file, and the problem in words.

@@ -168,8 +168,8 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Counts the rows of each fragment (the files of one commit). Fragments that may be merged form a group: their
-    curves keep the same share of the measured points."""
+    """Returns the number of rows of each fragment (the files of one commit), grouped by the k for which the
+    curves keep every k-th measured point. Only fragments of one group may be merged."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

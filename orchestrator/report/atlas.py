@@ -51,8 +51,8 @@ class AtlasSweep:
 
     @property
     def workload(self) -> str:
-        """The name of the sweep's workload (the kind of model and task that it trains). If a file of the user defines
-        the workload, the path of the file is left out."""
+        """The name of the sweep's workload (the kind of model and task that it trains). A workload in a file of the
+        user is named by file and class without folders, such as `mine.py:Mine`."""
         return self.directory.spec.workload.rpartition("/")[2]
 
     @property

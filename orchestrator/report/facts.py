@@ -48,7 +48,7 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeShare:
-    """The share of all trainings that have one outcome, with what the report says about this outcome.
+    """What the report says about one outcome: its meaning, and the share of all trainings that ended with it.
 
     Attributes:
         outcome: The outcome's label.
@@ -67,8 +67,8 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """The share of trainings with one stuck outcome in which a certificate (a test of second derivatives, such as
-    `promotion`) confirms this outcome."""
+    """How often a certificate (a test of second derivatives, such as `promotion`) confirms a stuck outcome: its share
+    of the trainings that ended with this outcome and were tested."""
 
     test: str
     outcome: str
@@ -109,8 +109,8 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes the share of each label, such as the share of trainings with each outcome. Intervals allow for
-    dependence within a trial.
+    """Computes the share of each label in the total count, such as the share of trainings with each outcome. Intervals
+    allow for dependence within a trial.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
@@ -176,8 +176,8 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """Lists the reference levels (losses known in advance) that trainings have. The level named `solved` comes first,
-    then the others from the highest down."""
+    """Lists the reference levels (losses known in advance) for which the ledger has a value of some training. The level
+    `solved` comes first, then the others from the highest down."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     levels = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):

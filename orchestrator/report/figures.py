@@ -95,7 +95,7 @@ def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, st
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """Labels the edges of bins, in place of the bins, if the axis shows a `Float` parameter."""
+    """If the axis shows a `Float` parameter, replaces the label of each bin by labels at the edges of the bins."""
     if isinstance(rates.dimension, Float):
         ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]

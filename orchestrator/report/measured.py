@@ -123,8 +123,8 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
 def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[list[tuple[int | None, HazardRatios]], str]:
-    """Estimates how much sooner each role of attention heads emerges in one bin of a parameter than in another, as
-    hazard ratios.
+    """Estimates hazard ratios: how much sooner each role of attention heads emerges in a bin of a parameter than in the
+    reference bin.
 
     Args:
         names: The parameters whose bins are compared, at most two; without any there are no ratios.

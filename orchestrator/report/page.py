@@ -103,7 +103,7 @@ def _no_out(expected: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class VectorReport:
-    """The report on one sweep with figures as SVG only, because drawing PNG files too would take twice the time."""
+    """The report on one sweep with figures as SVG only: with PNG files, drawing would take twice as long."""
 
     page: str
     pictures: Sequence[Picture]
@@ -121,8 +121,8 @@ class VectorReport:
             (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
 
     def keep(self, place: Place) -> None:
-        """Writes the report into the sweep's directory. In an object store it writes only the page, which contains the
-        figures, but no separate files of the figures."""
+        """Writes the report into the sweep's directory: the page and the files of the figures. A sweep in an object
+        store gets the page alone, which contains the figures too."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:

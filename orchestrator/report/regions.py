@@ -31,7 +31,7 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much of the differences between trials' rates, such as stuck rates, one parameter explains.
+    """How well one parameter explains why trials differ in a rate, such as the stuck rate.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.
@@ -62,7 +62,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The rates that were observed in the cells of the two parameters that matter most, and which cell is the best.
+    """The two parameters that best explain why the rates of trials differ, with the observed rates in each cell of
+    their bins, and the best cell.
 
     Attributes:
         explained: How much each parameter that varies unconditionally explains of the differences between the rates of
@@ -96,7 +97,7 @@ class Regions:
 
     @property
     def best_by(self) -> str:
-        """The rule by which the best cell was chosen, in words."""
+        """The bound of a rate by which the best cell was chosen, in words, such as the highest lower bound."""
         if not self.is_more_better:
             return f"the lowest upper bound of the {self.question.ending.share_label}"
         return f"the highest lower bound of the {self.sought.share_label}"
@@ -116,8 +117,9 @@ class Regions:
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
-    """Reads the rates in cells of the two parameters that matter most from a ledger; `None` if the sweep varies none,
-    or only conditional ones (those that only some trials have).
+    """Reads from a ledger the rates in cells of the two parameters that best explain why the rates of trials differ.
+
+    Returns `None` if the sweep varies no parameter that all trials have.
 
     Args:
         by_parameter: The rate that the report is about, by each parameter, in the bins of `fine_bins`.
@@ -207,8 +209,8 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """How often trainings end with each outcome, over two parameters: as observed in cells, and as a fitted smooth
-    probability (phase diagram).
+    """The outcomes of trainings over two parameters: the share of each outcome in each cell, and phase diagrams, which
+    show probabilities as smooth functions of the parameters.
 
     Attributes:
         outcomes: The rate of each outcome in each cell.

@@ -35,9 +35,9 @@ _MOST_LETTERS = 24
 
 @dataclass(frozen=True, slots=True)
 class StuckRow:
-    """A stuck training that the report explains, as an example of the `n` trainings with the same outcome and detail.
+    """A stuck training that the report explains, as an example of all trainings with the same outcome and detail.
 
-    `name` is TRIAL/REPLICATE.
+    `name` is TRIAL/REPLICATE, and `detail` the training's `outcome_detail`. There are `n` such trainings.
     """
 
     name: str

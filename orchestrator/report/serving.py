@@ -68,7 +68,7 @@ class ServedReport:
             self._changed.notify_all()
 
     def first_page(self) -> str:
-        """Waits for the first version of the page and returns it; empty if serving ends before there is one."""
+        """Waits for the first version of the page and returns its HTML; an empty text if the server stops before."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self.page) or self.number is None)
             return self.page

@@ -123,7 +123,8 @@ class SweepReport:
 
     @property
     def planned(self) -> str:
-        """The number of trainings that the spec plans, as text; `at most ...` if it depends on how trainings end."""
+        """The number of trainings that the spec plans, as text, such as `1,000`. If the number depends on how trainings
+        end, the text is `at most 1,000`."""
         spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"

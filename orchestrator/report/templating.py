@@ -110,8 +110,8 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
 
 
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
-    """Encodes values for a page's script as indices into a list of the distinct values. The list begins with the
-    `known` values in their order."""
+    """Encodes values for a page's script: returns the list of the distinct values, and the index of each value in
+    this list. Values that are also in `known` come first, in the order of `known`."""
     # Keys contain the type of each value, because Python treats 1 and True as equal, while a reader distinguishes them.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)

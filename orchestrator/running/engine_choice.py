@@ -118,7 +118,7 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Returns an upper bound on the total optimization steps of one shape (all trainings with equal static parameters).
+    """Estimates how many optimization steps the trainings of one shape (equal static parameters) take in all, at most.
 
     All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early.
     """

@@ -45,8 +45,8 @@ def going_on(
     *,
     accept_drift: bool = False,
 ) -> Entry:
-    """Returns a function that prepares a stored sweep to be continued: it adds the run's environment, and any further
-    trials and replicates (trainings per trial).
+    """Returns a function that takes a stored sweep and returns the sweep to continue: with the environment of this run,
+    and with any trials and replicates (trainings per trial) that the run adds.
 
     Args:
         workload: The sweep's workload.
@@ -86,7 +86,8 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """Returns what the workload records about the files that a spec names, such as the files' digests.
+    """Returns the values, by parameter, that a workload adds to a spec to identify the files that the spec names, such
+    as digests of the files.
 
     Raises:
         UserError: If a file is missing or differs from the record, or if the workload's own code fails.
@@ -99,7 +100,7 @@ def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
     """Checks a sweep's spec against its workload. Returns the spec to store, and the trained weights (base) from which
-    the sweep's trainings start, if it names any.
+    the trainings start; `None` if the spec names no base.
 
     Args:
         spec: The spec that the user gave.
@@ -183,8 +184,8 @@ def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]
 
 
 def check_divisible(spec: Sweep, shard: Shard) -> None:
-    """Refuses to divide a sweep among several drivers if its trials depend on each other's results, or on anything else
-    that the drivers would have to share.
+    """Refuses to divide a sweep among several drivers if they would have to share something: the results of trials, a
+    clock or a storage. Also refuses more drivers than trials.
 
     Raises:
         UserError: If the sweep cannot be divided, with the reason.
@@ -213,8 +214,8 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
 
 
 def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """Returns the record of a sweep that is divided among drivers, as its first driver has written it; `None` if there
-    is no record yet.
+    """Returns the record that the first driver of a divided sweep has written into the directory of the whole sweep;
+    `None` if there is no record yet.
 
     Raises:
         UserError: If the directory holds another sweep, or the same sweep with another number of shards.

@@ -47,8 +47,8 @@ _NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "syst
 
 
 class Chain:
-    """The running digest of a journal's lines, which makes changes of the journal detectable. Each line that the sweep
-    writes ends with a seal: a digest of the previous seal and of all bytes since.
+    """Computes the seals of a journal's lines, by which later changes of the journal can be detected. Each line that
+    the sweep writes ends with a seal: a digest of the previous seal and of all bytes between the two seals.
 
     The seal is the line's last key, `chain`, which Optuna ignores. If a line is changed or removed, or another writer
     replaces it, the next seal is wrong. Lines of other programs have no seal; the next line of the sweep covers them.
@@ -59,8 +59,8 @@ class Chain:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of this sweep (a JSON object) to the running digest. Returns the line with its seal, the
-        digest so far."""
+        """Adds a line of the sweep (a JSON object) to the digest. Returns the line with its seal, which depends on this
+        line and on all lines before."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
@@ -160,8 +160,8 @@ class StudyLog(BaseJournalBackend):
         self._has_failed = False
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """Returns the journal's entries from number `log_number_from` on. Forgets all earlier entries, because Optuna
-        reads each entry once."""
+        """Returns the journal's entries from number `log_number_from` on. Removes the earlier entries from memory,
+        because Optuna never asks for them again."""
         del self._unread[: log_number_from - self._n_read]
         self._n_read = log_number_from
         return list(self._unread)
@@ -183,8 +183,8 @@ class StudyLog(BaseJournalBackend):
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """A context for drawing one trial. The journal entries that it makes are saved together, or not at all if an
-        exception leaves the context."""
+        """A context in which Optuna draws one trial. The trial's journal entries are saved together, or not at all if
+        an exception leaves the context."""
         asked: list[dict[str, Any]] = []
         self._asked = asked
         try:

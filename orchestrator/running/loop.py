@@ -63,7 +63,8 @@ class Follower(Protocol):
     """
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows were added to the ledger, when the study already has the values of all complete trials."""
+        """Called after rows were added to the ledger, and after the study got the values of the trials that the rows
+        completed."""
 
     def trial_told(self, trial: int) -> None:
         """Called for each trial when its trainings are in the ledger and the Optuna study has recorded its value."""
@@ -160,7 +161,7 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep's directory, whose record names all environments (machines and versions) used so far."""
+        """The sweep's directory, with the record as it is now."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
@@ -278,8 +279,8 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack of trainings: the one that trained it before, if it is
-        idle, else the first idle one."""
+        """Returns the type of machine that should train a pack of trainings: the type that trained the pack before, if
+        a trainer of this type is idle, else the type of the first idle trainer."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
@@ -374,8 +375,8 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Writes the results of packs of trainings that have ended to the ledger, unless it is better to wait for
-        further packs. Returns whether anything was written."""
+        """Writes the results of packs of trainings that have ended to the ledger, unless `is_commit_due` says to wait
+        for further packs. Returns whether anything was written."""
         is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,

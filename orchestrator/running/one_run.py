@@ -92,8 +92,8 @@ class OneRun:
 
     @property
     def _seconds_to_end(self) -> float | None:
-        """The seconds left for closing the run; `None` (no limit) if all training is done and nobody has stopped the
-        run."""
+        """The seconds that logging to MLflow may still take; `None` (no limit) if all training is done and nobody has
+        stopped the run."""
         return None if self._finished and not self._stop.requested else self._stop.seconds_left
 
     def run(self, directory: SweepDirectory, workload: Workload[Any], start_pool: StartPool, enter: Entry) -> Summary:

@@ -89,8 +89,8 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the `PackSizes` of a sweep. Sizes that other sweeps found are used, unless the sweep has a pruner or
-        its sampler `learns` from results."""
+        """Makes the `PackSizes` of a sweep. It starts from the sizes that other sweeps found, unless the sweep has a
+        pruner, or a sampler that `learns` from results."""
         spec = directory.spec
         # Pack sizes (trainings per batched program) that other sweeps found are not used if the sampler learns from
         # results, because draws must not depend on other sweeps. Nor are they used with a pruner, which needs other
@@ -113,7 +113,8 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Adds training steps, summed over the trainings of a pack, to the count of this run."""
+        """Counts training steps of this run, summed over the trainings of a pack: after too few, `save_for_user` stores
+        nothing."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
@@ -161,8 +162,8 @@ def _read(place: Place) -> _Sizes:
 
 
 def _without_speeds(kept: _Sizes) -> object:
-    """Returns which pack sizes were measured, and the largest possible sizes. Speeds are left out, because they change
-    with every pack."""
+    """Returns the pack sizes that were measured, and the largest possible size, by accelerator and shape. Leaves out
+    speeds, so that two results differ only if sizes differ."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

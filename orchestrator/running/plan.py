@@ -77,7 +77,7 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether a pack's speed, or the largest pack that fits into memory, has been measured."""
+        """Whether there is a result to store: the speed of a pack, or a limit of the pack size because of memory."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
@@ -95,7 +95,9 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a pack of trainings, unless the search waits for the speed of another pack size.
+        """Records the speed of a pack of trainings if it has about the size whose speed the search needs next.
+
+        Any other pack only limits the sizes of later packs by its use of memory.
 
         Args:
             n_lanes: The pack's number of lanes.
@@ -221,8 +223,8 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns how many trainings, at most `n_lanes`, the next pack should take so that no trial is divided between
-        it and a later pack."""
+        """Returns how many waiting trainings the next pack takes: `n_lanes`, or fewer if a trial that must stay whole
+        would begin in this pack and end in another."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 

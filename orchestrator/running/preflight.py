@@ -133,8 +133,8 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
-    """Refuses a workload whose trainings cannot share one batched program, or that gives a training an undeclared
-    label.
+    """Refuses a workload whose trainings cannot share one batched program, or whose code labels a training with an
+    outcome that the workload has not declared.
 
     Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
     be batched with `vmap`.
@@ -238,8 +238,8 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Predicts the step at which each training leaves the initial plateau. After the time `until`, the remaining
-    trainings are left out.
+    """Predicts the step at which each training leaves the initial plateau. Stops early, with fewer predictions, at
+    the time `until`, or if the workload's code raises an error.
 
     All trainings have equal static parameters.
     """
