@@ -133,7 +133,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns metrics for each trial: the values of its objectives, and whether it meets the constraints.
+    """Returns for each trial, by metric name: the values of its objectives, and 1 or 0 for whether it meets the
+    constraints.
 
     A sweep with one objective and no constraint has no such metrics, as in versions without several objectives.
     """
@@ -210,8 +211,8 @@ def _content(
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns the loss curves of each trial: the quartiles over its trainings at up to `MAX_CURVE_STEPS` steps, by
-    metric name.
+    """Returns for each trial the curves of the median and the other quartiles of the loss over its trainings, as pairs
+    of a step and a loss, by metric name. Each curve has up to `MAX_CURVE_STEPS` steps.
 
     Args:
         chosen: The numbers of the trials, as an SQL list.

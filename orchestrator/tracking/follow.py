@@ -83,7 +83,7 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns the trials of which failed trainings were repeated, with the time at which each trial's last training
+        """Returns the trials in which failed trainings were repeated, each with the time at which its last training
         ended.
 
         The time is `None` while one of the trainings is missing.
@@ -259,8 +259,9 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns the sweep's spec, and the trainings that were repeated. If either changes, trials that were logged before
-    must be logged again."""
+    """Returns a value that changes when the sweep's spec changes or trainings are repeated. Trials that were logged
+    before such a change must be looked up again.
+    """
     return directory.spec, directory.retried
 
 

@@ -31,7 +31,7 @@ except ImportError as error:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRun:
-    """The content of an MLflow run that has ended, ready for a database or a server.
+    """The content of an MLflow run that has ended, in the types that MLflow's client takes.
 
     Attributes:
         name, tags, params, metrics: As MLflow's client takes them; no metric is NaN or infinite.
@@ -131,5 +131,5 @@ def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:
 
 
 def _age(metric: Metric) -> tuple[int, int, float]:
-    """Returns the key by which MLflow orders the values of a metric to find the latest one."""
+    """Returns the sort key of one value of a metric. MLflow takes the value with the largest key as the latest."""
     return metric.step, metric.timestamp, metric.value

@@ -120,7 +120,8 @@ def _events(content: TrialContent) -> bytes:
 
 
 def _as_folder(text: str) -> str:
-    """Replaces the characters of a text that the name of a folder cannot contain."""
+    """Makes a folder's name from a text: replaces characters that such a name cannot contain by `_`, and shortens a
+    long text."""
     return re.sub(r"[^\w.=+#, -]", "_", text)[:_LONGEST_FOLDER].rstrip()
 
 
@@ -143,8 +144,8 @@ class WandbStore(RunStore):
 
     @classmethod
     def of_environment(cls) -> "WandbStore":
-        """Returns a store with the local folder that the environment variable `WANDB_DIR` names, by default the working
-        directory."""
+        """Returns a store whose client keeps its files in the folder that the environment variable `WANDB_DIR` names,
+        by default the working directory."""
         return cls(Path(os.environ.get("WANDB_DIR") or "."))
 
     @property

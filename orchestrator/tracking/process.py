@@ -56,8 +56,8 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Reads the driver's messages and puts them into queues: its requests, and its notices that a run of a sweep has
-    ended. Ends this process once the driver is gone."""
+    """Reads the messages of the driver (the process that runs a sweep). Puts its requests into one queue, and its
+    notices that the sweep's run has ended into another. Ends this process once the driver is gone."""
     status = 1
     try:
         for line in lines:
@@ -74,8 +74,11 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Does what the driver requests, in the driver's working directory and environment. Returns why this failed, or
-    `None`."""
+    """Does what the driver (the process that runs a sweep) requests: logs a sweep to MLflow, or draws a report. Returns
+    why this failed, or `None`.
+
+    Sets the working directory and the environment to the driver's.
+    """
     os.environ.clear()
     os.environ.update(request["variables"])
     set_environment()
@@ -89,7 +92,7 @@ def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[
 def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
-    """Logs a sweep's trials until the driver reports that its run has ended, then logs whatever is missing."""
+    """Logs a sweep's trials until the driver reports that the sweep's run has ended, then logs whatever is missing."""
     with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())

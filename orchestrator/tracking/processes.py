@@ -80,7 +80,9 @@ class WritingProcess:
         return self._process.poll()
 
     def ask(self, work: str, **given: object) -> None:
-        """Sends the request `follow` or `report` to the process, with the present working directory and environment.
+        """Requests work of the child process: to log a sweep to MLflow (`follow`), or to draw its report (`report`).
+
+        The child process works in the present working directory and environment of this process.
 
         The request goes through the pipe, not through the process's arguments, which all users can read: a URI may hold
         a password.
@@ -148,8 +150,8 @@ def start_ahead() -> None:
 
 
 def keep(process: WritingProcess) -> None:
-    """Keeps a process that can write to MLflow until this process ends; `idle_or_new` then returns it for further
-    work."""
+    """Keeps an idle process that can write to MLflow, so that `idle_or_new` can return it for further work. It is
+    ended when the program exits."""
     _idle.append(process)
 
 

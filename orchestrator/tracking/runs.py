@@ -163,8 +163,8 @@ class SweepRuns(Runs):
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report and figures to the artifacts of the sweep's run, unless it already has a report on the same
-        trainings.
+        """Adds the report and figures to the artifacts of the sweep's run, unless the run already has a report that
+        covers the same trainings.
 
         Args:
             write: Writes the artifacts to a folder.

@@ -71,7 +71,8 @@ class PackOrder:
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Returns the order without the checkpoint of its pack of trainings, for use after a trainer has received it.
+        """Returns the order without the checkpoint of its pack of trainings, to be kept once a trainer has received the
+        checkpoint.
 
         The checkpoint may take gigabytes.
         """

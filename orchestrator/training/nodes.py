@@ -172,7 +172,8 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """Yields a node with GPUs for each of `number` additional trainers. Every GPU is used equally often."""
+    """Yields a node with GPUs for each of `number` additional trainers, so that these trainers are spread evenly over
+    all GPUs."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))
@@ -205,7 +206,8 @@ class NodeRecord:
         self._notices: list[str] = []
 
     def seen(self, nodes: Mapping[str, Node]) -> None:
-        """Records which nodes may be used now. The user gets a message about nodes that have joined or left."""
+        """Records that `nodes` may be used now. The user gets a message about nodes that have joined or left since the
+        last call."""
         if self._nodes is not None:
             self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
             self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
@@ -223,8 +225,8 @@ class NodeRecord:
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
-        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures, a node without running trainers is
-        given up, and any other gets no further trainers.
+        """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures, the node gets no further trainers;
+        if no trainer runs there, it is given up.
 
         Args:
             node: The node, which is up.

@@ -117,8 +117,8 @@ class PoolPlan:
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns the resources of the sweep's trainers on each node: if `by_trainers_up`, of trainers that are up;
-        otherwise, of those that have not started yet."""
+        """Returns for each node the resources given to this sweep's trainers. If `by_trainers_up`, only trainers that
+        are up count; otherwise, only trainers that have not started yet."""
         shares: dict[str, list[TrainerShare]] = {}
         for trainer in self.trainers.values():
             if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
@@ -223,8 +223,8 @@ class PoolPlan:
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles a trainer's report. Returns a report for the sweep's loop, sometimes another one, and the trainer's
-        next actions."""
+        """Handles a trainer's report. Returns the report to pass on to the sweep's loop (mostly the same one), and the
+        trainer's next actions."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving

@@ -151,7 +151,8 @@ class OtherSweeps:
             self._told, self._told_at = (held, claimed), now
 
     def compare(self, nodes: Mapping[str, Node], claimed: Amounts, waiting: Mapping[str, int]) -> None:
-        """Finds out which other sweeps occupy the nodes that this sweep's trainers wait for.
+        """Finds the other sweeps that occupy nodes for which trainers of this sweep wait. If a sweep is newly among
+        them, the user gets a message.
 
         Args:
             nodes: The nodes that are up, by id.
@@ -189,7 +190,7 @@ def _parsed(text: str) -> Note | None:
 
 
 def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
-    """Returns the new notes: those for whose driver and sweep there is no `earlier` note."""
+    """Returns those of `notes` whose driver and sweep have no note in `earlier`."""
     drivers = {(note.driver, note.sweep) for note in earlier}
     return [note for note in notes if (note.driver, note.sweep) not in drivers]
 

@@ -90,10 +90,10 @@ def starting_few_processes() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A context for starting Ray that allows the given number of seconds for the control store, and the same again for
-    this node.
+    """A context for starting Ray: the control store gets the given number of seconds to start, and then this machine's
+    node gets the same time.
 
-    By default Ray waits 30 s for each; it has a setting for the first only.
+    By default Ray waits 30 s for each; it has a setting for the control store only.
     """
     look = ray_services.get_node
 
@@ -137,8 +137,8 @@ def ask_control_store(address: str, seconds: float) -> None:
 
 
 def use_own_token() -> bool:
-    """Makes this process send the user's Ray token from now on, if there is one. Does nothing if the variable
-    `RAY_AUTH_MODE` is set.
+    """From now on, this process sends the user's Ray token, if there is one, to any Ray that it connects to. Does
+    nothing if the variable `RAY_AUTH_MODE` is set.
 
     A Ray that another program has started here requires the token, although nothing in the environment says so.
 

@@ -98,8 +98,8 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """The modules to import in advance if Ray is started here. Empty unless every core gets a trainer, because Ray
-        imports the modules in one process per core."""
+        """The modules that Ray imports in advance, in one process per core, if it is started here. Empty unless every
+        core gets a trainer, because cores without a trainer would import the modules in vain."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 

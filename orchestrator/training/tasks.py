@@ -64,8 +64,8 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """Returns what the seeds of a trial's trainings are derived from: the trial's number. In a grid over interventions
-    (changes to running trainings), it is the trial's other parameters instead.
+    """Returns what the seeds of a trial's trainings are derived from: usually the trial's number. In a grid that varies
+    the intervention (a change to running trainings), it is all parameters of the trial but the intervention.
 
     So trials of such a grid that differ only in the intervention have the same seeds, and can be compared in pairs.
     Other samplers may draw a configuration twice, so their seeds depend on the number.

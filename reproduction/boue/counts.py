@@ -206,7 +206,7 @@ def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
 
 
 def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
-    """Returns a batch of one sequence with random tokens, targets and weights."""
+    """Returns a batch of one sequence. Its tokens, their targets and their weights in the loss are random."""
     draw = torch.Generator().manual_seed(2)
     token, target = (torch.randint(n_words, (1, n_tokens), generator=draw) for _ in range(2))
     return {"token": token, "target": target, "weight": torch.rand(1, n_tokens, generator=draw, dtype=torch.float64)}

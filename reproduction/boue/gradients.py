@@ -128,8 +128,8 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Tests whether the gradient of attention's value bias is independent of that of the output bias, as the paper
-    states. It is not.
+    """Tests whether the gradient of attention's value bias contains anything that the gradient of the output bias does
+    not, as the paper states. It does not.
 
     The gradient of the value bias is the product of the output weights and the gradient of the output bias.
     """
@@ -328,8 +328,8 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
 
 
 def cache_error(scale: float | None) -> float:
-    """Returns the largest error of the last token's logits if a key-value cache is used and attention scores are
-    multiplied by `scale`.
+    """Computes the last token's logits with a key-value cache and attention scores multiplied by `scale`. Returns their
+    largest difference from the model's own logits, computed without a cache.
 
     The paper prints the step with the cache without a scale, which is 1; `None` is the model's own scale.
     """

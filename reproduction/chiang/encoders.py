@@ -119,8 +119,8 @@ def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: 
 
 
 def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
-    """Returns an encoder with LayerNorm that computes the layers of `plain` and stores each activation x together with
-    -x. The weights of its additional layers are 0.
+    """Returns an encoder with LayerNorm and `n_layers` layers that computes the layers of `plain` and stores each
+    activation x together with -x. Layers that `plain` lacks have zero weights.
     """
     D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
     K = D // H

@@ -30,7 +30,7 @@ _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their 
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Columns of text from a file, all of the same length, as bytes that are not decoded yet.
+    """Columns of text from a file, as bytes that are not decoded yet. All columns have the same number of rows.
 
     Attributes:
         names: The names of the columns; empty for the lines of a plain text.

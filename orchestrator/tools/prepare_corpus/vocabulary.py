@@ -57,7 +57,7 @@ class Sentences:
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """Returns the same sentences with words numbered as in another vocabulary. Words that it lacks become
+        """Returns the same sentences with words numbered as in another vocabulary. Words that it lacks get the number
         `unknown`.
         """
         place = {word: number for number, word in enumerate(vocabulary)}
