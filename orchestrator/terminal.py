@@ -28,6 +28,6 @@ class PlainConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Escapes control characters in the text that Rich prints. Rich's colours and live bars still work, because
-        they are not text."""
+        Rich keeps their control codes apart from the text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

@@ -100,8 +100,8 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first waiting pack that an idle trainer can repeat on the same type of machine as before; `None` if
-    there is none."""
+    """Returns the first waiting pack (trainings in one batched program) whose type of machine is that of an idle
+    trainer; `None` if there is none."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 

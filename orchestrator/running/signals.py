@@ -38,7 +38,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if Ctrl-C was pressed.
+    """Raises KeyboardInterrupt if Ctrl-C or SIGTERM has arrived within the context `sigterm_as_ctrl_c`.
 
     Code that catches all errors calls this function, because Ctrl-C may have caused the error.
 

@@ -51,7 +51,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial that an earlier run has drawn: its number, and whether the study has recorded its value."""
+    """A trial that an earlier run has drawn: its number, and whether it has ended in the Optuna study."""
 
     trial: int
     is_told: bool
@@ -165,7 +165,7 @@ class Study:
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
-        """Raises an error if the study lacks any of the given trials, because it was lost or replaced.
+        """Raises an error if the study lacks any of the given trials, which shows that the study was lost or replaced.
 
         Raises:
             UserError: If the study lacks some of them, because it was lost or replaced.
@@ -240,14 +240,14 @@ class Study:
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
-        """Makes all entries of the study durable. Called before a write of checkpoints or ledger rows that need
-        them."""
+        """Makes all entries of the study durable. Called before checkpoints or ledger rows are written, because
+        `resume` needs their trials in the study."""
         if self._log is not None:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores for `optuna-dashboard` the names of the objectives, and a note that the dashboard's figures measure
-        other things than attnsweep's report."""
+        """Stores the names of the objectives for `optuna-dashboard`, and a note: the importances and the best value in
+        the dashboard measure other things than attnsweep's report does."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -255,8 +255,8 @@ class Study:
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Returns all values of a trial. Values that a killed run had not drawn are drawn now, as that run would have
-        drawn them.
+        """Returns the values of all parameters of a trial. If a killed run had drawn only some of them, the others are
+        drawn now, as that run would have drawn them.
 
         New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
@@ -304,9 +304,11 @@ class Study:
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
-    """Returns a new trial like `study.ask`, but its sampler may also know trials of earlier sweeps.
+    """Returns a new trial of a study. The sampler that draws its values may also learn from trials of earlier sweeps
+    (`told_before`).
 
-    `study.ask` would also look through all trials for one that somebody has enqueued, which never happens in a sweep.
+    `study.ask` is not used, because it would also look through all trials for one that somebody has enqueued. In a
+    sweep nobody enqueues trials.
     """
     # A study object keeps all trials in memory as they were when the last trial was drawn. So each new trial gets a new
     # study object.

@@ -245,7 +245,7 @@ def summarize(
     n_before: int,
     replays: Replays | None,
 ) -> Summary:
-    """Makes a sweep's summary from its ledger. Its fields about MLflow are left empty.
+    """Makes a sweep's summary from its ledger. The summary's fields about MLflow are left empty.
 
     Args:
         directory: The sweep.

@@ -26,7 +26,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass
 class _Tally:
-    """The trainings of one open trial: those that have ended, and the number that were queued so far."""
+    """The trainings of one incomplete trial: those that have ended, and the number that were queued so far."""
 
     configuration: Configuration
     ended: EndedTrainings = field(default_factory=EndedTrainings)
@@ -156,8 +156,8 @@ class Pruning:
         self._closed: set[int] = set()
 
     def begin(self, rows: pa.Table) -> None:
-        """Takes over the trials of an earlier run. A trial that has ended in the study, or has rows in the ledger, is
-        not pruned any more.
+        """Excludes trials of an earlier run from further pruning: those that have ended in the Optuna study, and those
+        with a training in the ledger.
 
         Args:
             rows: All rows of the ledger's `trainings`.
@@ -167,8 +167,8 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Adds instructions for pruning to the order that a trainer gets: wait at each measurement, and end the
-        trainings of pruned trials."""
+        """Adds instructions to the order that a trainer gets: wait for the pruner after each measurement, and end the
+        trainings of pruned trials. Without a pruner nothing is added."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -196,14 +196,15 @@ class Pruning:
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """Returns the number of training steps in a pack, for computing its speed. Pruned trainings count with all the
-        steps that they would have taken."""
+        """Returns the number of steps of a pack, summed over its trainings, for computing its speed. With a pruner,
+        every training counts with all its planned steps, even if it was pruned."""
         if not self._is_on:
             return trained.lane_steps
         return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
-        """Excludes trials from further pruning, because some of their trainings have ended for good."""
+        """Excludes trials from further pruning, because some of their trainings have ended: a trial is pruned only with
+        all its trainings."""
         for trial in trials:
             self._closed.add(trial)
             self._reached.pop(trial, None)

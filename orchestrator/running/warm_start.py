@@ -167,8 +167,8 @@ class _MisfitError(Exception):
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that the new sweep must draw to get the same trial as an earlier sweep. Raises `_MisfitError`
-    if it cannot draw such values.
+    """Returns the values that the new sweep would have to draw to repeat a given trial of an earlier sweep. Raises
+    `_MisfitError` if the new sweep cannot draw them.
 
     `row` contains the trial's columns.
     """

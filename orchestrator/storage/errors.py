@@ -79,7 +79,7 @@ def is_fault(error: OSError) -> bool:
 
 
 def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
-    """Returns the error to raise for a file that cannot be read at the moment."""
+    """Returns the StoreError to raise for a file that is not damaged, but cannot be opened or read now."""
     given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
     return StoreError(file, given=given, expected=expected, fix=fix)
@@ -87,8 +87,8 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """A context for opening and reading a file. It lets an OSError pass if the file is damaged, and turns any other
-    OSError into a StoreError.
+    """A context for opening and reading a file. An OSError that shows a damaged file passes unchanged; any other
+    OSError becomes a StoreError.
 
     Raises:
         StoreError: If the file cannot be read now.

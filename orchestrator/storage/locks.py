@@ -120,8 +120,8 @@ class LeaseStore(Protocol):
     """Interface for an object store that holds a sweep's lock (a lease that expires). `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Replaces an object's text if its version is still `version` (atomic compare-and-swap). With `None`, writes
-        only if there is no object yet.
+        """Replaces an object's text if its version is still `version` (atomic compare-and-swap). Otherwise nothing is
+        written. With `None`, writes only if there is no object yet.
 
         Returns:
             The new version; `None` if nothing was written.
@@ -221,8 +221,8 @@ class ObjectLock:
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Replaces the text of the object that is the lock, unless another process has changed it since this process
-        last read or wrote it.
+        """Replaces the text of the object that is the lock. Raises TakenError if another process has changed the object
+        since this process last read or wrote it.
 
         Returns:
             The new version.

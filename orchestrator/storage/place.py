@@ -61,7 +61,7 @@ class Place(Protocol):
         """
 
     def inside(self, folder: str) -> Self:
-        """Returns a folder in this place as a place of its own. Raises UserError if the name is that of a link."""
+        """Returns the `Place` of a folder in this place. Raises UserError if the folder's name is that of a link."""
 
     def is_vacant(self) -> bool:
         """Returns whether a new sweep can be created here: whether the place is empty or does not exist."""
@@ -139,5 +139,5 @@ class Place(Protocol):
         """Moves a Parquet file to the folder `set_aside/<folder>`. Files there are not read any more."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
-        """Takes the sweep's lock, or another lock that has its own file. If another process holds it, raises a
-        UserError that names the process and its command."""
+        """Takes the sweep's lock or, if `file` is given, another lock, such as the one for logging the sweep to MLflow.
+        If another process holds the lock, raises a UserError that names the process and its command."""

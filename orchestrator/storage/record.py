@@ -45,7 +45,8 @@ class DamagedRecordError(UserError):
 
 @dataclass(frozen=True)
 class RecordFile(Generic[R]):
-    """The file in a sweep directory that stores one kind of record: its name, and the model of its content.
+    """The file in a sweep directory that stores one kind of record: the file's name, and the Pydantic class of the
+    record.
 
     Attributes:
         name: The file's name.
@@ -58,7 +59,8 @@ class RecordFile(Generic[R]):
     fix: str
 
     def read(self, place: Place) -> R:
-        """Reads the record from a sweep directory and checks its digest.
+        """Reads the record from a sweep directory. Raises DamagedRecordError if the file's content does not match the
+        digest stored in it.
 
         Raises:
             FileNotFoundError, NotADirectoryError: If there is no such file.

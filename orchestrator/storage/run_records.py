@@ -36,7 +36,7 @@ _ALIVE = timedelta(minutes=1)
 
 
 class PackUnderWay(Record):
-    """The progress of a pack (trainings in one batched program) that is in training, as its trainer last reported it.
+    """How far a pack (trainings in one batched program) had come when its trainer last reported.
 
     Attributes:
         pack: The pack's name.
@@ -258,8 +258,8 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest relative difference between the losses of a training and its replay; `None` if a loss is not
-        finite."""
+        """The largest relative difference between the loss of a training and that of its replay, among all replays;
+        `None` if any of these losses is not finite."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 

@@ -235,13 +235,14 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Returns the key of an object, relative to the prefix of the whole sweep."""
+        """Returns the key, relative to the prefix of the whole sweep, of an object that is named relative to this
+        prefix."""
         return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing objects. If the store answers "not found", reports that the bucket is missing: a write
-        needs nothing else to exist.
+        """A context for writing objects. If the store answers "not found", reports that the bucket is missing, because
+        nothing but the bucket has to exist before a write.
 
         Other errors are handled as in `answering`.
         """

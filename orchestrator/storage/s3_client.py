@@ -85,7 +85,8 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
 
 def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
-    """Returns the error to raise for a request that the object store has refused or not answered.
+    """Returns the error to raise if the object store refused a request or did not answer: a StoreMistakeError if the
+    user's configuration is known to be the cause, otherwise a StoreError.
 
     Args:
         uri: The sweep's URI.

@@ -86,8 +86,8 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Raises UserError if sweeps were merged into the directory. For commands that train, replay or log a sweep, which
-    such a directory does not allow.
+    """Raises UserError if the directory holds a merge of several sweeps. Such a merge cannot be trained, replayed or
+    logged.
 
     Args:
         place: The directory.
@@ -146,7 +146,7 @@ class WarmStart(Record):
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of earlier sweeps from which the sampler learned before its first draw, in order."""
+        """The trials of earlier sweeps from which the sampler learned before its first draw, sweep by sweep."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property

@@ -164,13 +164,15 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Selects the absolute paths of existing files from the values that a workload has recorded."""
+    """Returns the absolute paths of existing files among the values that a workload records about its files
+    (`pinned`)."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
 
 def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
-    """Returns the sha256 of each file whose path a workload has recorded, with the paths as keys."""
+    """Returns the sha256 of each existing file that a workload's recorded values (`pinned`) name, by the file's
+    path."""
     digests = {}
     for path in named_files(pinned):
         with Path(path).open("rb") as file:

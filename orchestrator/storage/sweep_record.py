@@ -38,8 +38,8 @@ class Extension:
         return bool(self.trials or self.replicates)
 
     def of(self, spec: Sweep) -> Sweep:
-        """Adds this extension's numbers of trials and replicates to those of a sweep's spec. The numbers may be
-        negative.
+        """Returns a sweep's spec with this extension's numbers of trials and replicates added. Negative numbers undo an
+        extension.
 
         Raises:
             UserError: If a `Sequential` rule decides how many replicates a trial gets, or if a pruner ends trials
@@ -174,7 +174,8 @@ class SweepRecord(Record):
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """Returns the engine of the sweep's environment with the given id."""
+        """Returns the name of the engine that ran in the environment with the given id; `vmapped` if the sweep's record
+        lacks this environment."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 
@@ -229,8 +230,8 @@ class SweepRecord(Record):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns one set for each run of `resume --retry-failed`: the trial's replicates (trainings) that this run or
-        later ones trained again.
+        """Returns, for each run of `resume --retry-failed`, the numbers of the trial's replicates (trainings) that this
+        run or a later such run trained again.
 
         If the sampler was told a trial's value before, it keeps this value, which was computed without these
         replicates.

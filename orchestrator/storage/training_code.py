@@ -55,7 +55,7 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns a digest of each given module's code, by the sha256 of the module's source text.
+    """Returns digests of the given modules' code in a dictionary. Each key is the sha256 of a module's source text.
 
     Other processes that have the same texts can use the digests without parsing the texts.
     """

@@ -10,8 +10,8 @@ import attnsweep as at
 
 
 class Model(nn.Module):
-    """A causal transformer of one block. You may use any modules in place of these: attnsweep's parts, PyTorch's, or
-    another library's."""
+    """A causal transformer of one block, built from attnsweep's parts. You may use modules of PyTorch or of another
+    library instead."""
 
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
 
 
 def previous(weights: torch.Tensor) -> torch.Tensor:
-    """Returns each head's mean attention weight on the previous token, (layer, head)."""
+    """Returns each head's attention weight on the previous token, averaged over all queries, (layer, head)."""
     return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean((1, 3))
 
 

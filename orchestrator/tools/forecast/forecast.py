@@ -55,8 +55,8 @@ class Case:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> tuple[list[Case], bool]:
-    """Returns the cases of a sweep: all trainable combinations of its parameters' choices. Also returns whether the
-    sweep has interventions (changes to running trainings).
+    """Returns the cases of a sweep: all combinations of its parameters' choices that the workload accepts. Also returns
+    whether any combination has an intervention (a change to a running training).
 
     A range counts as one choice, its middle. The cases are without interventions.
 

@@ -133,8 +133,8 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
 
 
 def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
-    """Estimates how many seconds one trainer needs for trainings with equal static parameters, divided into packs (one
-    batched program each).
+    """Estimates how many seconds one trainer needs for `n_trainings` trainings that can share batched programs, if it
+    divides them into packs (one batched program each).
 
     Args:
         seconds: The seconds of a pack by pack size, for one or two sizes. Interpolation and extrapolation are linear.
@@ -181,8 +181,8 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Times a batch with more and more steps, up to a limit of time. For the longest run, returns the report, the
-    seconds of each repetition, and the number of steps."""
+    """Trains a batch with more and more steps, up to a limit of time, and repeats the longest training. Returns the
+    trainer's report on it, the seconds of each repetition, and the number of steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.
