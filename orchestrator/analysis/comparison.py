@@ -46,8 +46,8 @@ _ENOUGH_PAIRS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
-    """The difference between the rates of two sweeps over one group of trials: a bin of one parameter, or a cell of
-    two.
+    """The difference between the rates of two sweeps over one group of trials: those in one bin of a parameter, or in
+    one bin of each of two parameters.
 
     `n` is the number of pairs of trainings in the group or, if the sweeps are not compared on pairs, the number of
     trainings of both sweeps.
@@ -140,8 +140,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields the name, the label and the difference of each compared rate. The label tells outcomes, or groups of
-        trials, apart; it is empty for the other rates."""
+        """Yields the name, the label and the difference of each compared rate. The rate of an outcome has the outcome
+        as its label, the rate of a group of trials the group; other labels are empty."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -272,8 +272,9 @@ def compare(
     outcome: str = "stuck",
     detail: str | None = None,
 ) -> SweepComparison:
-    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If
-    possible, compares pairs of trainings with equal configuration and seed.
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If enough
+    trainings have a partner of equal configuration and seed in the other sweep, only these pairs are compared;
+    otherwise all trainings are.
 
     Raises a `UserError` for a directory without a sweep, sweeps of different workloads, an unknown parameter, outcome
     or detail.
@@ -349,8 +350,8 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Returns the ending (an outcome or `stuck`) whose rate is compared. If a detail of the outcome is given, it has to
-    occur in at least one of the two sweeps."""
+    """Returns the ending (an outcome or `stuck`) whose rate is compared. Raises a `UserError` for an outcome that
+    cannot occur, or a detail of the outcome that occurs in neither sweep."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -388,7 +389,7 @@ def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Finds the pairs of trainings with equal configuration and seed in two sweeps. Returns three arrays with one entry
-    per pair: its row in A, its row in B, and the number of its configuration."""
+    per pair: the indices of its two trainings, in `before` and in `after`, and the number of its configuration."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # Parameters that have the same value in all trainings of both sweeps, A and B, are left out. They are not needed to
     # find pairs of trainings with equal configurations.
@@ -412,7 +413,7 @@ def _pairs(
 def _crossing(
     names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
 ) -> Crossing:
-    """Groups the trials of both sweeps by the bins (ranges of values) of the named parameters."""
+    """Returns the grouping of the trials of both sweeps by the bins (ranges of values) of the named parameters."""
     axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
     for name in names:
         for side in sides:

@@ -93,7 +93,7 @@ def paired_differences(
     pool: Pooling,
 ) -> tuple[RateDifference, ...]:
     """Computes how several rates differ between two sweeps, over the same pairs of trainings (one of each sweep). The
-    result is deterministic: the random numbers of the bootstrap are always the same.
+    result is deterministic: the bootstrap that gives the intervals always draws the same random numbers.
 
     Args:
         before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has the
@@ -157,8 +157,8 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns the correlation between how many pairs of a configuration gain a property and how many lose it, over all
-    configurations.
+    """Returns the correlation, over configurations, between the number of pairs in which only sweep B's training has a
+    property and the number of pairs in which only sweep A's has it.
 
     A positive correlation counts as 0: it would narrow the interval.
     """

@@ -38,8 +38,8 @@ rates have nearly equal variance."""
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence (natural logarithm of an e-value) that a true rate is above `rate`, if `k` of `n` trainings
-    have the property. Arguments may be arrays."""
+    """Computes the evidence (natural logarithm of an e-value) that the true rate of a property is above `rate`, if `k`
+    of `n` trainings have the property. Arguments may be arrays."""
     from scipy import special
 
     mixture = special.betaln(0.5 + k, 0.5 + n - k) - special.betaln(0.5, 0.5)
@@ -49,14 +49,14 @@ def above(k: Any, n: Any, rate: Any) -> Any:
 
 
 def below(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence (natural logarithm of an e-value) that a true rate is below `rate`, if `k` of `n` trainings
-    have the property. Arguments may be arrays."""
+    """Computes the evidence (natural logarithm of an e-value) that the true rate of a property is below `rate`, if `k`
+    of `n` trainings have the property. Arguments may be arrays."""
     return above(n - k, n, 1 - rate)
 
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
-    """Computes the evidence (natural logarithm of an e-value) that the true rate of the group `lower` is below `factor`
-    times that of the group `upper`.
+    """Computes the evidence (natural logarithm of an e-value) that the true rate of a property in the group `lower` is
+    below `factor` times its rate in the group `upper`, from how many trainings of each group have the property.
 
     Args:
         lower, upper: The number of trainings with the property in each group.
@@ -71,8 +71,8 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns what one training adds to the log likelihood ratios that `ordered` averages, for each result that the
-    training can have.
+    """Returns the log likelihood ratios that `ordered` needs for each result of one training: it belongs to the group
+    `lower` or `upper`, and has the property or has not.
 
     The result is (4, P). Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest
     pair with `lower = factor * upper`. The four rows are for a training of group `lower` with the property, for one
@@ -107,8 +107,8 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence (natural logarithm of an e-value) that the median of the group `lower` is not below that of
-    the group `upper`.
+    """Computes the evidence (natural logarithm of an e-value) that the median step at which trainings of the group
+    `lower` reach a goal is not below that of the group `upper`.
 
     The arguments are those of `medians_ordered`, but `last` is the last step of group `lower`.
     """

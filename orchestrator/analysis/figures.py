@@ -239,7 +239,7 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
 
 def fix_tick_sizes(panel: Axes) -> None:
-    """Sets the size of tick labels now. Matplotlib creates ticks only when it draws, after the `with house_style()`
-    block."""
+    """Sets the size of a panel's tick labels while the style of `house_style` applies. Matplotlib creates the ticks
+    only when it draws, and would then use the user's size, because the `with` block of `house_style` has ended."""
     panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
     panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])

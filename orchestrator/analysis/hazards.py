@@ -54,8 +54,8 @@ _NONE: _Estimate = (None, None, None)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A division of trainings into groups: by the bins of a parameter, or by layer. `place` has the index of each
-    training's group in `labels`."""
+    """A division of trainings into groups, such as by the bins of a parameter. `labels` names the groups, and `place`
+    has for each training the index of its group."""
 
     name: str
     labels: tuple[str, ...]
@@ -133,8 +133,8 @@ class HazardRatios(DrawnAnswer):
 def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
-    """Estimates the hazard ratio of every bin of one factor, or of two: how soon its trainings reach the goal, relative
-    to a reference bin.
+    """Estimates the hazard ratio of every bin of each factor (a division of the trainings into bins): how soon the
+    bin's trainings reach the goal, relative to those of a reference bin.
 
     Also returns a note, which says why some ratios cannot be estimated. Raises a `UserError` if there is no factor.
     """

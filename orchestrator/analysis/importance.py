@@ -42,7 +42,8 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """How much one parameter decides whether a trial is among the best: its `importance` by PED-ANOVA.
+    """How much one parameter decides whether a trial is among the best by an objective of the sweep: its `importance`
+    by PED-ANOVA.
 
     Importances need not sum to 1. For comparison, `chance` is the 95th percentile of the importance when the objective
     is shuffled over the trials.
@@ -76,13 +77,13 @@ class Importance(DrawnAnswer):
         return f"{self.objective}: {self.note or importances}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per parameter: its importance, and the importance that 5% of random shuffles exceed
-        (`chance`)."""
+        """Returns one row per parameter: its importance and, as `chance`, the importance that only 5% of computations
+        exceed if the objective is shuffled over the trials."""
         return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
-        """Draws the importance of each parameter as a bar, with a mark at the importance that 5% of random shuffles
-        exceed."""
+        """Draws the importance of each parameter as a bar. A mark shows the importance that only 5% of computations
+        exceed if the objective is shuffled over the trials."""
         from attnsweep.orchestrator.analysis import figures
 
         rows = range(len(self.parameters))

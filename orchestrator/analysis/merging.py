@@ -96,8 +96,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
 
 
 def _begun(out: PlaceName) -> SweepDirectory | None:
-    """Returns the unfinished merge that this directory holds; `None` if the directory is new. Raises a `UserError` if
-    the directory holds anything else."""
+    """Returns the unfinished merge in the directory `out`, or `None` if this directory is new. Raises a `UserError` if
+    it holds anything else."""
     try:
         SweepDirectory.open(out)
     except CutShortError:

@@ -82,7 +82,7 @@ class Onset(DrawnAnswer):
 
     def hazard_ratios(self) -> HazardRatios:
         """Estimates how much sooner the trainings in each bin reach the goal than those in a reference bin. Raises a
-        `UserError` if `by` names no parameter."""
+        `UserError` if the trials are not grouped by a parameter."""
         ratios_and_note = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
         return HazardRatios(self.what, *ratios_and_note)
 
@@ -163,8 +163,8 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates the share of trainings that have reached the goal, by step, for each combination of bins that has
-    trainings. The curves are sorted by the first factor's bin, then by the next."""
+    """Estimates the share of trainings that have reached the goal, by step, for each combination of the factors' bins
+    (one bin of each factor) that has trainings. The curves are sorted by the first factor's bin, then by the next."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

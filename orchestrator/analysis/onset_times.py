@@ -100,8 +100,8 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns how many independent trainings would estimate the share with the same variance, and a lower bound of this
-    number.
+    """Returns how many independent trainings would estimate the share as precisely as the given trainings, and a lower
+    bound of this number of independent trainings.
 
     The bound is one training per trial, or less where trainings are censored.
 
@@ -124,8 +124,8 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each of several trainings reached the goal (an outcome, a role or an event); for a training
-    that did not, the last step at which that is known (censored).
+    """For each of several trainings, the step at which it reached the goal (an outcome, a role or an event), or the
+    step up to which it is known not to have reached the goal (censored).
 
     Attributes:
         trial, step: (R,) the training's trial, and the step.
@@ -166,8 +166,8 @@ class OnsetTimes:
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """Reads for each training the step from which on it had the given outcome. Failed and pruned trainings are left
-    out.
+    """Reads for each training the step from which on it had the given outcome, or the step up to which it did not have
+    it. Failed and pruned trainings are left out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
     a training that ended for good (solved, diverged or converged) can never change its outcome. If that is another
@@ -185,8 +185,8 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads the step at which an event (one of `event_names`) first held in each training. Failed and pruned trainings
-    are left out.
+    """Reads for each training the step at which an event (one of `event_names`) first held, or the step up to which the
+    event did not hold. Failed and pruned trainings are left out.
 
     Which trainings are censored is as in `outcome_onsets`.
 
@@ -205,8 +205,8 @@ def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
-    """Finds the first probe of each training whose `eval_loss` is more than 1% below a reference level (one of
-    `level_names`). Failed and pruned trainings are left out.
+    """Finds for each training the first probe whose `eval_loss` is more than 1% below a reference level (one of
+    `level_names`), or the step up to which there was no such probe. Failed and pruned trainings are left out.
 
     Which trainings are censored is as in `outcome_onsets`.
     """
@@ -222,7 +222,8 @@ def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str
 def _read_times(
     connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
 ) -> OnsetTimes:
-    """Reads the steps at which trainings reached a goal. Failed and pruned trainings are left out.
+    """Reads for each training in a ledger the step at which it reached a goal, or the step up to which it did not.
+    Failed and pruned trainings are left out.
 
     A training that ended for good without reaching it counts as not having reached it up to the last step of all
     trainings. `came`, `reached` and `start` are SQL expressions: whether a training reached the goal, at which step,

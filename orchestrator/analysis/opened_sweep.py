@@ -175,8 +175,9 @@ class SweepData:
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
-        """Computes the rate of each outcome, with its interval: in each bin of a parameter, in each cell of two, or by
-        default over all trials. Raises a `UserError` for an unknown parameter, or more than two."""
+        """Computes the rate of each outcome, with its interval: in each bin of a parameter, in each cell of two
+        parameters (one bin of each), or by default over all trials. Raises a `UserError` for an unknown parameter, or
+        more than two."""
         with self.reading() as connection:
             names = names_of(by)
             crossing = read_crossing(connection, self._specs, names, cell_bins if len(names) > 1 else fine_bins)
@@ -184,7 +185,7 @@ class SweepData:
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
         """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters.
-        Raises a `UserError` for an unknown parameter, one without numbers, or an unknown outcome or detail.
+        Raises a `UserError` for an unknown parameter, outcome or detail, or a parameter whose values are not numbers.
 
         Args:
             x, y: Names of parameters whose values are numbers. Trials where one is null are left out.
@@ -194,8 +195,8 @@ class SweepData:
             return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
 
     def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
-        """Computes the rate of stuck trainings, or of one outcome, in the cells of the parameters `a` and `b`, and
-        tests whether the effect of one parameter depends on the other.
+        """Computes the rate of stuck trainings, or of one outcome, in the cells of the parameters `a` and `b` (a cell
+        is one bin of each), and tests whether the effect of one parameter depends on the other.
 
         Outcome and detail are as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
         """

@@ -209,8 +209,8 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings. Returns `None` if for no stuck training the end of the loss's
-    plateau was predicted."""
+    """Counts the stuck and the merely slow trainings. Returns `None` unless the step at which the loss leaves its
+    plateau was predicted for at least one stuck training."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # Rows from old versions of attnsweep do not predict when a plateau of the loss ends.

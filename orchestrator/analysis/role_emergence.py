@@ -147,8 +147,8 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """Lists the pairs of a layer and a role that occur, sorted by layer; within a layer, built-in roles come before a
-    workload's own."""
+    """Lists the pairs of a layer and a role that have a history, sorted by layer; within a layer, built-in roles come
+    before a workload's own."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))

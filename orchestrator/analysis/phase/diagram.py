@@ -107,8 +107,8 @@ class PhaseDiagram(DrawnAnswer):
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability of the ending, with the line (and its band) where the probability is 1/2. The
-        observed shares have the same colours."""
+        """Draws the fitted probability of the ending as a coloured area, with the line (and its band) where the
+        probability is 1/2. Marks in the same colour scale show the observed shares."""
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
@@ -126,7 +126,8 @@ def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
     """Fits the probability that a training ends stuck, or with one outcome, as a function of two parameters. Leaves out
-    trials where a parameter is null. Raises a `UserError` for an unknown parameter, or one without numbers."""
+    trials where a parameter is null. Raises a `UserError` for an unknown parameter, or one whose values are not
+    numbers."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
@@ -160,7 +161,8 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Makes a phase diagram from the counts of each trial's trainings. The arguments are those of `fit_surface`."""
+    """Makes a phase diagram from the number of each trial's trainings, and of those with the ending. The arguments are
+    those of `fit_surface`."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

@@ -257,8 +257,8 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Sums the outer products of the regression's terms over all places (groups of trials at nearly equal points),
-        weighted by `factor`: (B, B) for B terms."""
+        """Returns the sum, over all places (groups of trials at nearly equal points), of `factor` times t tᵀ, where t
+        has the values of the B products of splines at the place: (B, B)."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -299,7 +299,8 @@ class _Regression:
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """Computes the quadratic form `value @ matrix @ value` at each point, row by row to save memory.
+    """Computes the quadratic form `value @ matrix @ value` at each point, with one row of the matrix at a time to save
+    memory.
 
     `value` has only the terms that are not 0 at the point, and `number` has their indices.
     """

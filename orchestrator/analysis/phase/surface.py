@@ -189,8 +189,8 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """How much the results of trials vary, relative to independent trainings. Above 1, trainings of one trial are
-        dependent, or the surface does not fit."""
+        """How much the results vary between trials, divided by how much they would vary if all trainings were
+        independent. Above 1, trainings of one trial are dependent, or the surface does not fit."""
         return self.logit.dispersion
 
     @property

@@ -89,8 +89,8 @@ Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
 
 
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
-    """Makes wide bins of a parameter from its range alone: decades, up to five equal parts, or one bin for each choice
-    of a categorical parameter."""
+    """Makes wide bins of a parameter from its range alone: decades on a logarithmic scale, up to five equal parts on a
+    linear one, or one bin for each choice of a categorical parameter."""
     if isinstance(dimension, Categorical):
         return Bins(dimension, ())
     if dimension.log:
@@ -134,8 +134,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
 
 
 def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Splits every bin of a parameter in halves and returns the edges. Drops bins outside the parameter's range and,
-    for an `Int`, those without a whole number."""
+    """Splits every bin of a parameter in halves, and returns the edges of the new bins. Bins outside the parameter's
+    range are dropped; a bin of an `Int` is not split if one half would contain no whole number."""
     halves = [edges[0]]
     for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2
@@ -214,11 +214,12 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Returns how a parameter varies (its range or its choices), and its value in each trial. Trials whose value is in
-    no bin are left out.
+    """Returns how a parameter varies (its range or its choices), and its value in each trial. Trials where the
+    parameter is null are left out, unless null is one of its choices.
 
-    How it varies is taken from the specs if they agree, else from the values; it is `None` if no trial has a bin. If
-    the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
+    How it varies is taken from the specs if they agree, else from the values, and is `None` if there are no trials. If
+    it is taken from the values, few distinct values, or values that are not all numbers, are choices; null is a choice
+    too if it occurs among these.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)

@@ -162,13 +162,13 @@ class ParameterRates(Record):
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the share of stuck trainings over all trials of these sweeps. A diverged training counts as not stuck; a
-    failed or pruned one is left out."""
+    """Computes the share of stuck trainings over all trials of the opened sweeps. A diverged training counts as not
+    stuck; a failed or pruned one is left out."""
     return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the share of solved trainings over all trials of these sweeps. Failed and pruned trainings are left
+    """Computes the share of solved trainings over all trials of the opened sweeps. Failed and pruned trainings are left
     out."""
     return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
 
@@ -199,7 +199,7 @@ def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
     """Returns for each trial its number, how many of its trainings neither failed nor were pruned, how many of those
-    have this ending, and the trial's values of the parameters `names`."""
+    end with the given ending, and the trial's values of the parameters `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -213,7 +213,7 @@ def counts_by_trial(
 
 
 def swept_names(spec: Sweep) -> list[str]:
-    """Lists the parameters that a sweep varies, conditional ones last."""
+    """Lists the parameters that a sweep varies. Those that it varies only under a condition come last."""
     return [*spec.varied(), *spec.conditional()]
 
 

@@ -230,8 +230,8 @@ def read_interactions(
 
 
 def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dict[int, tuple[int, int]]:
-    """Returns for each trial how many of its trainings neither failed nor were pruned, and how many of those have this
-    ending."""
+    """Returns for each trial how many of its trainings neither failed nor were pruned, and how many of those end with
+    the given ending."""
     return {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
 
 

@@ -110,8 +110,8 @@ def binomial_rate(k: int, n: int) -> Rate:
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate over the trainings of one trial. If their number was decided by how they ended (`Sequential`
-    replicates), the interval allows for it."""
+    """Returns the rate over the trainings of one trial. The interval allows for `Sequential` replicates, where the
+    number of trainings depends on how the first ones end."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
@@ -157,8 +157,8 @@ Pooling: TypeAlias = Callable[[Counts], Rate]
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """Chooses how a rate is computed from the counts of trials: over all trainings (`pooled_rate`), or as the mean of
-    the trials' shares (`mean_rate`)."""
+    """Chooses how a rate is computed from the counts of trials: as the mean of the trials' shares (`mean_rate`) if all
+    trials have to count equally, else over all trainings (`pooled_rate`)."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
@@ -181,8 +181,8 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weight of each trial in a rate: its number of trainings or, if trials have to count equally, the mean
-    of these numbers."""
+    """Returns the weight of each trial in a rate: its number of trainings. If trials have to count equally, each weight
+    is the mean number of trainings per trial."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
@@ -195,8 +195,8 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """Formats the share of a rate with its interval: `0.25 [0.19, 0.32]`, with a third decimal if the interval is
-    narrow, or `-` if nothing was counted."""
+    """Formats a rate and its interval, without the number of trainings: `0.25 [0.19, 0.32]`, with a third decimal if
+    the interval is narrow, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -210,8 +210,8 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns a factor that widens an interval whose variance is estimated from only `n_trials` trials: the effective
-    number of trainings is multiplied by it.
+    """Returns the factor by which the effective number of trainings is multiplied because a variance is estimated from
+    only `n_trials` trials. It is below 1, which makes the interval wider.
 
     It is (z / t)^2, from quantiles of the normal and Student's t distributions.
     """
@@ -221,7 +221,8 @@ def spread_of_estimate(n_trials: int) -> float:
 
 
 def _effective_n(share: float, variance: float, n_trials: int, total: float) -> float:
-    """Returns the effective number of trainings: how many independent ones would give a rate with this variance."""
+    """Returns the effective number of trainings: how many independent trainings would give a rate with the given
+    variance."""
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
@@ -231,8 +232,8 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the 95% interval of a rate over several trials: Wilson's, or the exact one if few trials have trainings
-    with the property, or few have trainings without it.
+    """Returns the 95% interval of a rate over several trials: Wilson's, or the exact one if only few trials have any
+    training with the property, or only few have any training without it.
 
     Args:
         n: The effective number of trainings.
