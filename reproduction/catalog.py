@@ -88,8 +88,8 @@ class Reproduction:
 
 
 def _shipped() -> Iterator[Reproduction]:
-    """Yields the reproductions that catalog.toml lists. The file names their functions without the prefix
-    `attnsweep.reproduction.`.
+    """Yields the reproductions that catalog.toml lists. The functions' names in this file lack the prefix
+    `attnsweep.reproduction.`, which is added here.
     """
     text = files("attnsweep.reproduction").joinpath("catalog.toml").read_text(encoding="utf-8")
     for entry in tomllib.loads(text)["reproduction"]:

@@ -96,8 +96,8 @@ class TensorBoardRuns(Runs):
 
 
 def _events(content: TrialContent) -> bytes:
-    """Returns the content of the TensorBoard event file of a run: the parameters for the HParams page, curves by step,
-    and aggregates over the trial's trainings."""
+    """Returns the content of the TensorBoard event file of one trial's run: the parameters for the HParams page, the
+    loss curves, and the results aggregated over the trial's trainings."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb

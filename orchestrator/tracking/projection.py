@@ -23,8 +23,8 @@ answer."""
 
 
 class Projection:
-    """Has a separate process copy the ledger's trials to MLflow. It never blocks the loop that runs the sweep, and
-    never makes the sweep fail.
+    """Copies the ledger's trials to MLflow through a separate process. This never blocks the loop that runs the sweep,
+    and never makes the sweep fail.
 
     MLflow is slow Python code: in the driver's process it would hold the interpreter lock and slow the sweep loop. The
     driver only reports to the process that the run ends; the process reads everything else from the ledger.

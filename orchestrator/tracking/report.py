@@ -87,7 +87,8 @@ def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:
-    """Logs a warning that the report of a sweep could not be written, unless `problem` is `None`."""
+    """Logs a warning with the reason why the report of a sweep could not be written, `problem`. Does nothing if that is
+    `None`."""
     if problem is not None:
         place = plain(as_argument(directory.place.full_name))
         _log.warning(

@@ -67,7 +67,8 @@ class PackOrder:
 
     @property
     def shape(self) -> "Shape":
-        """The shape of the pack: the static parameters that all its trainings have in common."""
+        """The shape of the pack: the values of the static parameters, such as tensor sizes, which are equal in all its
+        trainings."""
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":

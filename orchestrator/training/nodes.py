@@ -91,7 +91,7 @@ class Allotment:
 
 
 def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
-    """Returns the nodes with only those cores and GPUs that other sweeps do not claim.
+    """Returns the nodes with their cores and GPUs reduced by those that other sweeps claim.
 
     If other sweeps claim all GPUs of a node, a sweep on GPUs does not get the node's cores either.
 
