@@ -216,8 +216,8 @@ class RoleEmergence:
 def role_emergence(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> tuple[RoleEmergence, ...]:
-    """Estimates when each role of attention heads emerges in each layer, for all roles that occur in the sweep or could
-    occur.
+    """Estimates when each role of attention heads emerges, for each layer in which the role occurs or its score is
+    measured.
 
     Failed and diverged trainings, and those without heads, are left out. Under `Sequential` replication, where the
     number of a trial's trainings depends on how they end, all trials have equal weight in the curve. With `any_layer`,
@@ -267,8 +267,8 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Returns a note on what the curves of emerging roles assume about trainings that ended before their step budget;
-    empty if there are no such trainings."""
+    """Returns a sentence that says how many trainings ended before their step budget, and how the curves of emerging
+    roles count these trainings; empty if there are none."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

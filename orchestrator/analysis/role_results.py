@@ -169,7 +169,7 @@ class RoleResults(Record):
 
     @property
     def names(self) -> list[str]:
-        """The labels of the roles that occur or could occur, each once."""
+        """The labels of the roles that occur or whose scores are measured, each once."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
@@ -230,7 +230,8 @@ class RoleResults(Record):
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the results on the roles of a sweep's attention heads. Returns `None` if no role occurs and none could."""
+    """Reads the results on the roles of a sweep's attention heads. Returns `None` if no role occurs and no role's score
+    is measured."""
     histories = role_histories(connection)
     if not histories:
         return None

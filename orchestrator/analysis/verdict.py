@@ -39,8 +39,11 @@ _LAST = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence for and against a statement or a claim. Both are natural logarithms of e-values, which are averaged
-    likelihood ratios."""
+    """Evidence for a statement or a claim (`pro`) and against it (`contra`), each as the natural logarithm of an
+    e-value.
+
+    An e-value is a likelihood ratio that is averaged over possible rates or medians (see `analysis.evidence`).
+    """
 
     pro: float
     contra: float
@@ -57,8 +60,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median that was measured in one group, from `n` trainings. Its interval may be computed again
-    whenever further trainings have ended, and remains valid.
+    """A rate or a median that was measured in one group, from `n` trainings.
+
+    Its interval stays valid however often it is computed again with more trainings.
 
     `is_value` marks the median of a metric, which is neither a rate nor a step.
     """
@@ -170,8 +174,8 @@ def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides whether a claim is supported, refuted or undecided. It depends on the rows alone, so a resumed run
-    reaches the same verdict as an uninterrupted run. Raises a `UserError` if a row belongs to none of the claim's
+    """Decides whether a claim is supported, refuted or undecided. The decision depends on the rows alone, so it is the
+    same after a resumed and after an uninterrupted run. Raises a `UserError` if a row belongs to none of the claim's
     groups.
 
     Args:
@@ -276,7 +280,8 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Power(Record):
-    """A forecast for a claim that is true by a given margin: how often it is supported, and after how many trainings.
+    """A forecast of how often a claim is supported, and after how many trainings, if the true rates or medians fulfil
+    it by a given distance (`margin`).
 
     Attributes:
         margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
@@ -293,14 +298,18 @@ class Power(Record):
     n_most: int | None
 
     def line(self) -> str:
-        """Formats how often, and after how many trainings, the claim would be supported, as one line for people."""
+        """Formats the forecast as one line for people: how often the claim is supported within the budget, and after
+        how many trainings."""
         half, most = ("more than the budget" if n is None else f"{n:,}" for n in (self.n_median, self.n_most))
         return f" margin {self.margin:g}: {self.share:.0%} supported within the budget; half by {half}, 90% by {most}"
 
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """Forecasts, by simulated verdicts, how soon a claim is supported if all its statements are true by a margin.
-    Margins for which a rate would be outside of 0 to 1 are left out."""
+    """Forecasts by simulation how often a claim is supported, and after how many trainings, for several distances
+    (margins) by which the true rates may fulfil it.
+
+    A margin that would need a rate below 0 or above 1 is left out.
+    """
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS
@@ -319,8 +328,9 @@ def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """Simulates one verdict on a claim whose statements are true by a margin. Returns the number of trainings per group
-    at which the claim is supported, or infinity if it never is."""
+    """Simulates trainings whose true rates fulfil a claim by a margin, and evaluates the claim after more and more of
+    them. Returns the number of trainings per group at which the claim is supported; infinity if it is refuted or stays
+    undecided."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
@@ -337,7 +347,8 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Draws the random results of `n` simulated trainings for each side of a statement that is true by a margin."""
+    """Draws the results of `n` simulated trainings for each rate or median that a statement compares. The true values
+    fulfil the statement by the margin."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound
@@ -350,8 +361,8 @@ def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator
 
 
 def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each side of a statement with the true rate of its simulated trainings, chosen so that the statement is
-    true by the margin."""
+    """Yields each rate that a statement compares, with the true value from which trainings are simulated. These
+    values fulfil the statement by the margin."""
     lower, upper, bound = statement.lower, statement.upper, statement.bound
     if bound is not None:
         yield statement.quantities[0], bound - margin if upper is None else bound + margin

@@ -86,13 +86,13 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
 
 
 def is_judged(row: Row) -> bool:
-    """Returns whether a training counts for a verdict; a failed or pruned one, for example, does not."""
+    """Returns whether a training counts for a verdict. Failed and pruned trainings, for example, do not count."""
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 
 def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
-    """Extracts the data for a rate or a median from a group's rows: for a rate, whether each training has the property;
-    for a median, the step or value of each training."""
+    """Extracts the data of a rate or a median from a group's rows, one entry for each training: for a rate, whether the
+    training has what is counted, such as an event; for a median, its step or its value of a metric."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         values = np.array([row[_column(quantity)] for row in judged], np.float64)
@@ -177,8 +177,8 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which a role of attention heads emerged in each training and, where it did not, the last step
-    at which that could have been confirmed."""
+    """Returns the step at which a role of attention heads emerged in each training. For the other trainings, returns
+    the last step at which its emergence could have been confirmed."""
     came: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):

@@ -111,7 +111,8 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
 
 
 def _check_trust(directory: SweepDirectory) -> None:
-    """Raises a `UserError` if the sweep's code is not trusted. Damaged or missing files are reported later."""
+    """Raises a `UserError` if the sweep's code is not trusted. Does nothing if the code cannot be read: the audit
+    reports damaged or missing files later."""
     try:
         code = code_of(directory)
     except UserError:

@@ -152,7 +152,7 @@ def _count_lines(seals: Seals) -> str:
 
 
 class _AnyRecord(Record):
-    """A record of which the audit checks only the digest, whatever its fields."""
+    """A stored record with any fields. The audit checks only that the record has the digest that was stored with it."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -27,8 +27,8 @@ _VALUES = Problem("trials whose run has another value than the ledger", _LOG_AGA
 
 
 def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
-    """Finds values of trials in MLflow that differ from the ledger's. MLflow may lag behind until the sweep is
-    finished."""
+    """Finds values of trials in MLflow that differ from the ledger's. Until the sweep is finished, a trial that MLflow
+    lacks is no fault."""
     trials = set(books.complete)
     n_trainings = books.rows.num_rows
     if len(logged.parents) > 1:
@@ -58,8 +58,8 @@ def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
-    """Returns whether rows of a trial changed after the trial was logged to MLflow. The next run then corrects MLflow's
-    values."""
+    """Returns whether rows of a trial changed after the trial was logged to MLflow. If so, MLflow's values are
+    corrected when the sweep is resumed."""
     if books.directory.retried_of(child.trial):
         return True
     return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]

@@ -124,7 +124,7 @@ class Books:
 
     def count_wanted(self) -> int:
         """Returns how many trainings the sweep's trials need together. If a trial's number of trainings depends on how
-        they end, the rows so far decide it."""
+        they end, it is computed from the trainings that have ended so far."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 

@@ -139,8 +139,8 @@ def _of_shard(index: int, audit: Audit) -> Check:
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Reports trainings from several types of machine, or from machines that `sweep.json` does not name. If there are
-    none, returns no check.
+    """Reports trainings whose machine `sweep.json` does not name. If there are none, reports whether the machines are
+    of several types. Returns no check if they are all of one type.
 
     Args:
         trainings: Number of trainings by the id of their environment; `None` if it was not recorded.

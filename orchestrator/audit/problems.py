@@ -108,8 +108,8 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """Formats the counts of trials with the relations between them: `asked 128 = trained 128 > told 127`. An unknown
-    number is shown as `?`."""
+    """Formats counts of trials in one line, with `=`, `>` or `<` between neighbors: `asked 128 = trained 128 > told
+    127`. An unknown number is shown as `?`, after a comma."""
     words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
     signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
     return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))

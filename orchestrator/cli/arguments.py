@@ -46,7 +46,7 @@ def check_texts(arguments: Sequence[str]) -> None:
 
 
 def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
-    """Opens a sweep. With `--trust`, the sweep's user code is trusted from now on, and its files are listed.
+    """Opens a sweep. With `--trust`, the sweep's user code is trusted from now on, and its files are named on stderr.
 
     Raises:
         UserError: If there is no sweep, or a stored file is not the one that the sweep recorded.
@@ -61,7 +61,8 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user's code that a sweep in a JSON file needs, else `None`.
+    """Returns the user's code that a sweep in a JSON file needs. Returns `None` if it needs none, or if `reference` is
+    no JSON file.
 
     If the sweep starts from weights of another sweep and is read from a sweep directory, the weights are loaded from
     this directory.

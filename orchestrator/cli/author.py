@@ -131,7 +131,7 @@ def prepare_corpus(
     seed: Annotated[int, Option(help="Seed of the choice of held-out rows.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a corpus: from parallel text for `translation`, or with --unit from one column of text for `gpt`."""
+    """Make a corpus for `translation` from parallel text, or with --unit a corpus for `gpt` from one column of text."""
     from attnsweep.orchestrator.tools.prepare_corpus.pairs import prepare_pairs
     from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
     from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text

@@ -35,7 +35,8 @@ class Outcome(Protocol):
 
 @runtime_checkable
 class Reproduction(Protocol):
-    """A published figure or table that can be reproduced. `attnsweep.Reproduction` implements this interface.
+    """What `attnsweep reproduce` needs to know and call to reproduce a published figure or table.
+    `attnsweep.Reproduction` implements this interface.
 
     Implementers: creating a reproduction must be cheap, because `attnsweep reproduce` lists them all; import torch, Ray
     and matplotlib in `run`.
@@ -65,8 +66,8 @@ class Reproduction(Protocol):
         """
 
     def run(self, directory: Path, console: "Console") -> Outcome:
-        """Trains what the reproduction needs, and compares the results with the published ones. Writes its sweeps,
-        figures and rows to the directory.
+        """Trains what the reproduction needs, and compares the results with the published ones. Writes the sweeps,
+        figures and rows to the folder `directory`.
 
         A sweep that an earlier call left unfinished in the directory is resumed.
         """

@@ -288,8 +288,8 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Adds noise to the weights of all continuations except number 0. Returns the step at which each is predicted
-        to leave the initial plateau.
+        """Adds noise to the weights of all continuations except number 0. Returns for each continuation the step at
+        which it is predicted, from its weights, to leave the initial plateau.
 
         The prediction is NaN where `predicted_escapes` has no formula.
         """

@@ -86,7 +86,8 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference of any measured number, which is large after a divergence."""
+        """The largest absolute difference between a recorded number and the repeated one. It can be large just because
+        the numbers are, as in a diverged training."""
         return max(difference.absolute for difference in self.differences)
 
     @property
@@ -98,8 +99,8 @@ class Deviation:
 
     @property
     def of_losses(self) -> float:
-        """The relative difference of the training loss or of the evaluation loss, whichever is larger; infinite if only
-        the record or only the repetition has a loss."""
+        """The larger of two relative differences between the record and the repetition: that of the training loss and
+        that of the evaluation loss. A loss that is missing on one side makes it infinite."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property

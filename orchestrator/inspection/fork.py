@@ -224,8 +224,8 @@ class Committor(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Committors(Answer, Record):
-    """The chance of an outcome at some steps of one trial's trainings, estimated by continuing each training many times
-    from there.
+    """The chance of an outcome for each training of one trial, given the training's state at each of several steps. It
+    is estimated by continuing the training many times from the step.
 
     Attributes:
         sweep, trial: The sweep's name, and the trial.
@@ -255,7 +255,8 @@ class Committors(Answer, Record):
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each step and training: the estimated chance of the outcome from there."""
+        """Returns a table with a row for each step and training: the estimated chance of the outcome, given the
+        training's state at the step."""
         columns = {"step": int, "replicate": int, "recorded": str, **RATE_COLUMNS}
         rows = [(each.step, each.replicate, each.recorded, *each.rate.row) for each in self.committors]
         return table(columns, rows)
@@ -276,8 +277,8 @@ def committors(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Committors:
-    """Continues all trainings of one trial many times from each of some steps, to estimate the chance of an outcome
-    from there.
+    """Estimates the chance of an outcome for each training of one trial, given the training's state at each of `steps`,
+    by continuing the training many times from the step.
 
     Args:
         trial, outcome, redraw, n, size: As in `OpenedSweep.committors`.

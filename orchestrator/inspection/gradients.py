@@ -96,8 +96,8 @@ class GradientReport(Record):
 
 
 def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
-    """Checks the gradients of two trainings of a workload, both at random weights and after some training (a hundred
-    evaluations of the loss).
+    """Checks the gradients of a workload on two trainings with different seeds: at random weights, and at the weights
+    after a hundred evaluations of the loss in training.
 
     Args:
         values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64

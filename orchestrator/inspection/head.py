@@ -41,8 +41,8 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The kind of matrix that the attention map resembles most, with its sizes: `S3(4, 1)` means one block of 4
-        rows."""
+        """The kind of matrix that the attention map resembles most, with its sizes: `S3(4, 1)` means blocks (`S3`) of 4
+        rows each, and 1 such block."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

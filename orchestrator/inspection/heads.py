@@ -151,8 +151,10 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes the attention maps of a training, with the PyTorch settings of all trainings. Errors of the user's code
-    become a `UserError`."""
+    """Computes the attention maps of a training on one sentence. Errors of the user's code become a `UserError`.
+
+    PyTorch has the settings that it has in training, such as one thread.
+    """
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 

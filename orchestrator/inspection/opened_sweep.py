@@ -124,9 +124,10 @@ class OpenedSweep(SweepData):
         return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that holds a training, and the training's name there.
+        """Returns the directory that holds a training, and the training's name or id in that directory.
 
-        The name differs if several sweeps are opened as one, because this renumbers their trials.
+        If several sweeps are opened as one, their trials are renumbered, so the given name TRIAL/REPLICATE differs
+        from the name in the directory.
         """
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")

@@ -70,8 +70,7 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """Returns the tasks that repeat recorded trainings, given their rows of the table `trainings`, in the same
-    order."""
+    """Returns for each row of the table `trainings` the task that trains the row's training again."""
     return [
         Task(
             row["trial"],

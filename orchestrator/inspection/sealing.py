@@ -96,9 +96,8 @@ class Sealing(Answer, Record):
 
     @property
     def fate(self) -> str:
-        """How the training itself ended with regard to the outcome in question, in words, such as `solved` or `not
-        solved`.
-        """
+        """How the training itself ended, in words: with the outcome that is examined, such as `solved`, or without it,
+        such as `not solved`."""
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:
@@ -197,7 +196,8 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Trains up to `most` continuations from a step, until it is clear whether over 90% of them end like the training.
+    """Trains up to `most` continuations of a training from `step`, until it is clear whether over 90% of them end like
+    the training. Returns the step with the share that did.
 
     An anytime-valid interval for this share decides when it is clear.
 

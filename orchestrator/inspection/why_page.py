@@ -97,8 +97,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes how the training could still learn each part of the target that it hardly learns: through which weight,
-    and how fast."""
+    """Describes, for each part of the target (such as its mean) that the training hardly learns, through which weight
+    it could still be learned, and how fast."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -140,8 +140,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns how many steps of plain gradient descent change one weight by as much as its norm. Only the gradient
-    terms of one part of the target count."""
+    """Returns how many steps of plain gradient descent change a weight by as much as the weight's own norm. Of the
+    gradient, only the terms for one part of the target (such as its mean) are used."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -204,7 +204,7 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Tabulates the sizes of the gradient terms ("words"), with a row for each weight and kind of term.
+    """Tabulates the sizes of the gradient terms ("words"), with a row for each weight and formula of a term.
 
     For each part of the target a row shows the pull (terms with the target), the brake (terms with the prediction), and
     the share that is left when the two are added, because they partly cancel.
@@ -226,8 +226,9 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Measures for one weight how far gradient terms with the target (pull) and with the prediction (brake) cancel, in
-    one part of the target.
+    """Measures how far two kinds of gradient terms cancel: those that contain the target (pull) and those that contain
+    the prediction (brake). Only terms of one weight and formula, for one part of the target (such as its mean), are
+    used.
 
     Returns the sizes of pull and brake, and the size of what is left, as a share of both.
     """

@@ -76,8 +76,8 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges those fragments (the files of one commit each) of a ledger whose curves keep the same share of the
-    measured points."""
+    """Merges those fragments (the files of one commit each) of a ledger whose curves keep the same points: all
+    that were measured, every second one, and so on."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
@@ -159,8 +159,8 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Chooses which fragments (the files of one commit each) to merge now, given their numbers of rows: the smallest,
-    once there are many.
+    """Chooses which fragments (the files of one commit each) to merge now, given the number of rows of each: the
+    smallest ones, or none while there are few small ones.
 
     None are chosen until more than `MAX_FRAGMENTS` of them have fewer than `FULL_ROWS` rows. Then the smallest two are
     chosen, and the next larger ones as long as each has fewer rows than the chosen ones together. So a row is rewritten

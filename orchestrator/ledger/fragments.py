@@ -96,7 +96,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All results of a sweep that had been committed at one moment, as open files of the ledger.
+    """All results of a sweep that had been committed by a certain moment, as open files of the ledger.
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
@@ -261,15 +261,15 @@ def fragment_names(place: Place) -> list[str]:
 
 
 def names_in_all(place: Place) -> list[str]:
-    """Returns the names of all fragments (the files of one commit each) of a sweep, also if it is divided into shards
-    with a driver each."""
+    """Returns the names of all fragments (the files of one commit each) of a sweep. If the sweep is divided into
+    shards, those of all shards are included."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files of the ledger since its fragments were listed as
-    `names`."""
+    """Returns whether a compaction has begun to remove files of the ledger since the given names of its fragments (the
+    files of one commit each) were listed."""
     return has_overtaken(fragment_names(place), names)
 
 
@@ -346,7 +346,7 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Publishes the files of one commit (a fragment), one for each table of the ledger.
+    """Writes the files of one commit (a fragment) to the ledger: one file for each table.
 
     All files are written before the first one is renamed to its final name.
 

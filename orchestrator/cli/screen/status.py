@@ -149,8 +149,8 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
 
 
 def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
-    """Yields one line for the first shard (part of the trials) that has not begun, and one for each shard that has
-    begun but not finished."""
+    """Yields lines about the shards (parts of the trials) of a sweep: how to begin the first one that has not begun,
+    and the progress of those that have begun but not finished."""
     begun = {part.of_shard.index for part in directory.parts}
     for missing in [index for index in range(directory.shards) if index not in begun][:1]:
         where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
