@@ -130,8 +130,8 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading tables of the ledger. An error in it that comes from a damaged file is replaced by one that
-    names the file.
+    """A context for reading tables of ledgers. If a damaged file causes an error inside the context, an error that
+    names this file is raised instead.
 
     Raises:
         UserError: If a file is damaged or cannot be read now, or if Arrow or DuckDB refuse the tables.

@@ -24,7 +24,8 @@ IS_FAILED = pc.field("outcome") == "failed"
 
 
 def share_freed_memory() -> None:
-    """Makes threads that start later in this process share one pool of freed memory. Has no effect without glibc.
+    """Saves memory: threads that start later in this process can reuse all memory that any thread has freed. Has no
+    effect without glibc.
 
     By default each thread keeps freed memory in a pool of its own. After the first merge of fragments Arrow's threads
     would so keep tens of MiB.

@@ -96,8 +96,8 @@ def read_events(
 
 @dataclass(frozen=True, slots=True)
 class RoleShare:
-    """The share of a layer's attention heads that have one role at the last probe. `none` (no role) counts as a role
-    here."""
+    """The share of a layer's attention heads that have one role when the heads were last measured. `none` (no role)
+    counts as a role here."""
 
     layer: int
     role: str

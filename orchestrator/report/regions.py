@@ -104,8 +104,8 @@ class Regions:
 
     @property
     def sought(self) -> Ending:
-        """The ending by which the best cell is chosen: `solved` in a report about the stuck rate, else the ending that
-        the report is about."""
+        """The way of ending (such as solved) whose rate decides which cell is the best: `solved` in a report about the
+        stuck rate, else the one that the report is about."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property

@@ -80,8 +80,7 @@ class ShownMap:
         return math.ceil(N_SHADES * value - 0.5)
 
     def paths(self) -> list[tuple[float, str]]:
-        """Returns the map as SVG paths, one for each shade except 0: the opacity of the shade, and the unit squares of
-        its cells."""
+        """Returns (opacity, SVG path) for each shade of the map except 0; the path covers all cells of this shade."""
         squares: dict[int, list[str]] = {}
         for y, row in enumerate(self.cells):
             for x, value in enumerate(row):
@@ -123,7 +122,7 @@ class WhyPage:
         return [(each - low) / span for each in logs]
 
     def path(self, width: int, height: int) -> str:
-        """Draws the loss curve as an SVG path in which the probes are evenly spaced; empty without a curve."""
+        """Returns the loss curve as an SVG path with its points evenly spaced; an empty text if there is no curve."""
         heights = self.heights()
         across = width / max(len(heights) - 1, 1)
         corners = " ".join(f"{at * across:.1f},{height * (1 - up):.1f}" for at, up in enumerate(heights))

@@ -100,7 +100,7 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Selects at most 64 of a training's probes, evenly spread; the first and the last are always among them."""
+    """Selects at most 64 of a training's probes (measurements), evenly spread, with the first and the last."""
     if len(probes) <= _MOST_PROBES:
         return list(probes)
     return [probes[round(at * (len(probes) - 1) / (_MOST_PROBES - 1))] for at in range(_MOST_PROBES)]

@@ -160,8 +160,8 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses `--retry-failed` for a sweep in which a rule decides how many replicates (trainings) a trial gets,
-    because the rule has already counted the failed trainings."""
+    """Refuses `--retry-failed` for a sweep in which a rule decides how many replicates (trainings) a trial gets.
+    A retry would change results on which the rule has already based decisions."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",

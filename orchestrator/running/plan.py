@@ -338,7 +338,7 @@ class SweepPlan:
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Records that the progress of a pack of trainings is stored durably.
+        """Called when progress of a pack of trainings is stored durably. Forgets how many trainers have died before.
 
         Resets two counts of trainers that died without progress: those that had this pack, and those of the whole run.
         """
@@ -365,10 +365,11 @@ class SweepPlan:
         return [*shrink, *failed]
 
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
-        """Handles a pack of trainings whose trainer has died: continues it, splits it, or records its only training as
-        failed.
+        """Decides what happens to a pack of trainings whose trainer has died. The pack is continued, or split if it
+        needs too much memory or has lost several trainers.
 
-        The cause may be the machine or the pack itself.
+        The cause may be the machine or the pack itself. A training alone in its pack is recorded as failed after
+        several losses. After too many losses without progress of any pack the sweep ends.
         """
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
