@@ -226,8 +226,7 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner whether to end a trial, by the value that was last reported for it, and records a decision to
-        prune."""
+        """Asks the pruner whether to end a trial. If so, records that the trial is pruned at the given step."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._backend.set_trial_user_attr(self._id_in_storage(trial), _PRUNED, step)
@@ -272,8 +271,8 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """Repeats all draws of a trial that a killed run had only partly drawn, because each draw depends on those
-        before it.
+        """Draws again all values of a trial that a killed run had only partly drawn. The missing values alone cannot be
+        drawn, because each draw depends on those before it.
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """

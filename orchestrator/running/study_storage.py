@@ -44,8 +44,8 @@ _OPENING = f'"system_attr":{{"{_WRITER}":'
 
 @dataclass(frozen=True)
 class Pieces:
-    """The journal of an Optuna study as it was read from an object store, in which it consists of several objects
-    ("pieces").
+    """The journal of an Optuna study, read from an object store. Several objects ("pieces") of the store hold the
+    journal's lines.
 
     Attributes:
         lines: The journal's lines.

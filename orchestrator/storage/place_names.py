@@ -85,8 +85,8 @@ def local_path(text: str) -> Path:
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Returns a hint that names a directory of a similar name, beside this one, in which `file` exists. If there is
-    none, returns `otherwise`."""
+    """Returns a hint that names a directory of a similar name, beside the given one, in which `file` exists. If there
+    is no such directory, returns `otherwise`."""
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]

@@ -235,8 +235,7 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Returns the key, relative to the prefix of the whole sweep, of an object that is named relative to this
-        prefix."""
+        """Converts an object's name within this place into its key, relative to the prefix of the whole sweep."""
         return self._base + name
 
     @contextmanager

@@ -75,7 +75,8 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises CutShortError, because the merge of the given sweeps into the directory was interrupted."""
+    """Raises CutShortError, because the merge of the given sweeps into the directory was interrupted or is still under
+    way."""
     arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
