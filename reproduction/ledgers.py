@@ -98,8 +98,8 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Returns whether the first trials of an unfinished sweep can be published alone: all of them have ended, and their
-    parameters do not depend on later trials.
+    """Returns whether the first trials of an unfinished sweep can be published alone: all of them have ended, and the
+    sampler would choose the same parameters in a sweep of these trials only.
     """
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False

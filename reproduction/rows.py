@@ -202,7 +202,7 @@ def border_row(
     name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
 ) -> ComparedValue:
     """Returns a row with the border that `half_point` estimates: the value of a parameter, on a logarithmic axis, at
-    which a rate of trainings crosses one half.
+    which the rate of trainings with some property (such as stuck) crosses one half.
 
     If one end of the interval is infinite, the row says that the border lies above or below the other end.
     """
@@ -235,11 +235,11 @@ Floats = NDArray[np.float64]
 
 
 def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Floats, Floats]:
-    """Returns for each case the mean over its seeds with a 95% interval, for values that lie between two known ends,
-    such as accuracies.
+    """Returns the mean of each row of `values`, with a 95% interval, for values that lie between two known ends, such
+    as accuracies.
 
     Args:
-        values: The values of each case's seeds, (n_cases, n_seeds).
+        values: Rows with one value for each seed, (n_cases, n_seeds).
         ends: The lowest and the highest possible value.
 
     Returns:
@@ -276,8 +276,8 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns randomly weighted means of each case's values, (n_cases, n_draws). One end of the possible range, `end`,
-    counts as a further value.
+    """Returns means of each row of `values_CN` under random weights, (n_cases, n_draws). Before that, each row is
+    extended by the value `end`, one end of the range of possible values.
     """
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T

@@ -75,7 +75,7 @@ class Curve:
 
     @property
     def final(self) -> list[float]:
-        """The values of the metric at the last epoch, one for each seed."""
+        """The values of the curve's metric at the last epoch, one for each seed that was still training."""
         return [float(value) for value in self.values[-1]]
 
 
@@ -318,8 +318,8 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Returns the row with `agrees` unset if the data do not tell whether trainings only guess: the mean is near chance
-    level, but its interval is too wide.
+    """Returns the row with `agrees` unset (`None`) if our mean is near chance level but its interval is too wide to say
+    whether trainings only guess; any other row is returned as it is.
     """
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 

@@ -113,8 +113,8 @@ def reproduce_corpus(directory: Path, console: Console, corpus: str) -> Comparis
 
 
 def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Compares a finished sweep on a prepared corpus with the paper's table, and trains two of its translators again to
-    get their translations.
+    """Compares a finished sweep of translators on a prepared corpus with table 1 of the paper. Trains two of the
+    translators again, to compare their translations of the same sentences.
     """
     comparison = compare(sweep, directory)
     console.print("training two translators again, for their translations of the long sentences")
@@ -134,8 +134,8 @@ def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> 
 
 
 def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
-    """Draws bootstrap samples of the sentences, and returns for each the BLEU score of the second translator minus that
-    of the first.
+    """Compares the BLEU scores of two translators. Returns a row with the score of the second minus that of the first,
+    and its interval from bootstrap samples of the sentences.
 
     Args:
         baseline, scaled: Translations of the same sentences, in the same order.

@@ -45,8 +45,8 @@ class StoppedError(Exception):
 
 
 def main() -> int:
-    """Repeats the measurements of the claims that the command line names, prints the results and records them. Returns
-    1 if a claim fails, 2 for a bad argument.
+    """Measures the claims that the command line names again, prints the results, and records them on request. Returns 1
+    if a claim fails, 2 for a bad argument, 130 if the user stops it, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -129,8 +129,8 @@ class Decided:
 
 
 def _decide_all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
-    """Decides all claims by training, and prints a table of the verdicts. If a claim cannot be decided, the table has
-    only the claims before it.
+    """Decides all claims by training, and prints a table of the verdicts. If an error or the user stops this, the table
+    has only the claims decided before. Returns 1 if a claim is refuted, else 0.
     """
     console.print(announcement(claims, read_record(STATED / RECORD)), highlight=False)
     decided: list[Decided] = []
@@ -224,7 +224,8 @@ def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
 
 
 def _group_named(name: str) -> list[Stated]:
-    """Returns the documented claims of the named group, if they can be measured again.
+    """Returns the documented claims of the group with the given name. A study or a sweep must be able to measure at
+    least one of them again.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.

@@ -31,8 +31,8 @@ class _Strict(BaseModel):
 
 
 class Trained(_Strict):
-    """The sweep whose trainings measure a claim again: a shipped sweep, changes to it, and the SQL query that counts
-    its trainings.
+    """How a claim is measured again by training: a shipped sweep, changes to it, and an SQL query that counts its
+    trainings and those with the claimed property.
 
     Attributes:
         sweep: The name of a shipped sweep.
@@ -318,8 +318,8 @@ class Tested:
 
 
 def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
-    """Tests for each claim of a run whether its value agrees with the value on another seed, with Holm's correction for
-    the number of claims.
+    """Tests for each claim whether its value agrees with the one measured again on another seed, with Holm's correction
+    for the number of claims.
     """
     p_values = [p_value(stated.claim, again) for stated, again in pairs]
     rejected = holm(p_values)

@@ -78,8 +78,8 @@ def measure(source: str, run: Run) -> Numbers:
 
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
-    """Runs the sweep that a claim describes, and returns the rate of trainings that the claim states, with its
-    interval.
+    """Runs the sweep that measures a claim again, with another seed. Returns the rate of its trainings that have the
+    claimed property, with its interval.
     """
     sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:
@@ -205,7 +205,7 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """Raises an error that asks for a finished sweep. These claims are about a corpus that only the user has."""
+    """Always raises an error that asks for a finished sweep. Such a sweep needs a corpus that only the user has."""
     raise UserError(
         "--sweep",
         given=None,

@@ -18,8 +18,10 @@ _SENTENCE = 9
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains translators with 1 head and with 8 heads per layer in this process, then trains them a second time to draw
-    their attention.
+    """Runs a sweep of translators with 1 head and with 8 heads per layer, and compares their attention heads with those
+    of the thesis.
+
+    Each translator is trained a second time, to get its attention.
     """
     return compare(swept("conti_heads", directory, console, local=True), directory, _SENTENCE)
 

@@ -49,12 +49,12 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random matrices of one structured family: diagonal (Sigma_1), banded (Sigma_2) or in blocks (Sigma_3). All are
-    drawn with one coefficient from the thesis's grid search.
+    """Random matrices of one structured family: diagonal (Sigma_1), banded (Sigma_2) or in blocks (Sigma_3). All have
+    the same coefficient, one of those that the thesis's grid search tries.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
-        coefficient: `coeff_sp`, or for Sigma_3 `coeff_d`.
+        coefficient: The factor of the noise, `coeff_sp`, or for Sigma_3 that of the matrix without noise, `coeff_d`.
         matrices: The draws, (n_draws, n_tokens, n_tokens); rows of zeros are NaN, as in the notebook.
     """
 
@@ -64,8 +64,8 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields the random structured matrices that the thesis's grid search draws for texts of `T` tokens: a set for each
-    coefficient and structured family.
+    """Yields the random structured matrices that the thesis's grid search draws for texts of `T` tokens: for each
+    family of matrices, one set for each value of the family's coefficient.
     """
     streams = Streams(torch.tensor([seed]))
     # The thesis varies three coefficients of its random matrices, but each family depends on only one of them. The
@@ -98,8 +98,10 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens). Each row has one entry: on
-    the diagonal or, in the rows of a block, in the block's first column.
+    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens). Each row has a single
+    nonzero entry of random size: in the first column of its block or, if it is in no block, on the diagonal.
+
+    The blocks are at random places along the diagonal.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # To get disjoint blocks, `num_pos` distinct rows of a smaller matrix are drawn, and each is widened to `window`
@@ -214,8 +216,11 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """Computes the distances of table 6 or 7 again, with `n_draws` random matrices for each cell of the search grid.
-    Also plots each attention head with its nearest block-structured matrix.
+    """Computes the distances of attention heads from structured matrices in table 6 or 7 again, and plots each head
+    with its nearest block-structured matrix.
+
+    For each family of structured matrices, `n_draws` random ones are drawn with each combination of coefficients in the
+    thesis's grid search.
     """
     heads = load_heads()
     with one_thread():
@@ -229,8 +234,10 @@ reproduce_table_6, reproduce_table_7 = (partial(reproduce_table, table) for tabl
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Compares our distances of attention heads from structured matrices with those of the thesis. `n_draws` random
-    matrices are drawn for each cell of the search grid.
+    """Compares our distances of attention heads from structured matrices with those of the thesis.
+
+    For each family of structured matrices, `n_draws` random ones are drawn with each combination of coefficients in the
+    thesis's grid search.
     """
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
@@ -269,8 +276,11 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the exact distances of the attention heads from each family of structured matrices, (n_heads,) by name of
-    the family. In a family named `... + E`, as many entries as there are tokens may have any value.
+    """Returns the distance of each attention head from the nearest matrix of each structured family, computed without
+    random draws: tensors (n_heads,) by name of the family.
+
+    In a family named `... + E`, as many entries as there are tokens may have any value, at any places. `nearest` is the
+    least distance from the families S1 + E, S2 + E and S3 + E.
     """
     T = heads.shape[-1]
     distances = {
@@ -352,8 +362,9 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of the block-structured matrix nearest to each attention head: the size and number of its blocks.
-    Compares its distance with the distances from heads whose rows are shuffled.
+    """Returns a table of the block-structured matrix nearest to each attention head: the size and number of its blocks,
+    and its distance from the head. A z value compares this distance with the same distance after the head's rows are
+    shuffled.
     """
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1

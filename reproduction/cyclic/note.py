@@ -186,7 +186,7 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of two formulas for the differential of a row softmax. The right one applies softmax's
+    """Returns the errors of two formulas for the differential of a row softmax. The correct formula applies softmax's
     backward pass to the transpose of a constant matrix, the printed one to the matrix itself.
 
     The differential is that of tr(A softmax(X)), for a constant matrix A, written as (softmax's backward pass applied

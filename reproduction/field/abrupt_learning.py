@@ -124,8 +124,8 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at the size of Gopalani & Hu's model: width 256, sequences of 16 numbers from 1 to 16, batches
-    of 256, learning rate 1e-4.
+    """Repeats the sweep over `optimal_scale` (a bias of attention towards the right tokens) at the size of Gopalani &
+    Hu's model: width 256, sequences of 16 numbers from 1 to 16, batches of 256, learning rate 1e-4.
     """
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}

@@ -107,8 +107,8 @@ def closed_form(result: Trained[Any]) -> Floats:
 
 
 def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
-    """Returns the row with `agrees` set: whether our value and the published one differ by at most the fraction
-    `within`.
+    """Returns the row with `agrees` set: whether our value differs from the published one by at most the fraction
+    `within` of the published one.
     """
     return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
 
@@ -132,8 +132,8 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns whether each training's loss comes within 1% of the loss of a model that has learned exactly n principal
-    directions of the inputs, for n = 1, 2, ..., (n_trainings, dimension - 1) bool.
+    """Returns whether each training's loss comes within 1% of each level, (n_trainings, n_levels). Level n is the loss
+    of a model that has learned exactly n principal directions of the inputs; n = 1, 2, ..., dimension - 1.
     """
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]

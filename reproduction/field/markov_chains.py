@@ -40,8 +40,8 @@ trainings, the median's interval is then known."""
 
 
 class Stages(NamedTuple):
-    """The first steps at which a training's predictions are nearest to the unigram strategy, and to the bigram
-    strategy; and whether its attention heads have the roles that the paper describes.
+    """The first step at which a training's predictions are nearer to the unigram strategy than to any other strategy,
+    the same for the bigram strategy, and whether its attention heads have the roles that the paper describes.
 
     A step is infinite if the predictions are never nearest to the strategy.
     """
@@ -149,8 +149,8 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the first step at which each training's predictions are nearest to a strategy. Leaves out trainings that
-    are nearest to the strategy from the start, or never.
+    """Returns for each training the first step at which its predictions are nearer to the named strategy than to any
+    other. Trainings for which this holds from the start, or never, are left out.
     """
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 

@@ -212,8 +212,8 @@ _T_975 = 1.96
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares how many trainings learn a sparse parity: the product of k of n inputs, which are 1 or -1. For each k,
-    fits the power of n with which the number of steps grows.
+    """Reports how many trainings learn a sparse parity: the product of k of n inputs, which are 1 or -1. For each k,
+    compares the power of n with which the number of steps until it is learned grows with the published bound.
     """
     del directory
     cells = queried(sweep, _PARITY_CELLS)

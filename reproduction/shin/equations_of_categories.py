@@ -66,10 +66,11 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns how much lower the loss is with the best attention logits than with outputs of 0 (the gain), (n_ratios,).
-    The two entries of the value matrix are the cosine and the sine of an angle.
+    """Returns the gain of value matrices, (n_ratios,): how much lower the loss is with the best attention logits than
+    with outputs of 0.
 
-    The matrix v has the cosine p at the predecessor and the sine o at all other positions.
+    Each matrix v has the entry p at the predecessor and the entry o at all other positions: the cosine and the sine of
+    its angle in `angle_R`.
     """
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
@@ -294,8 +295,8 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Checks the exact formula for the losses of one family of stationary points of system C, on points that a search
-    found.
+    """Checks the exact formula for the losses at the stationary points of system C that belong to the named family, on
+    points that a search found.
     """
     points, target = _search(n_solves)
     names = family_of_categories_only(
@@ -408,8 +409,8 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of system C's loss over all texts with respect to the logits and to the values, by
-    autograd.
+    """Returns the gradients of system C's loss over all texts with respect to the attention logits and to the value
+    matrix, by autograd.
     """
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))

@@ -79,11 +79,12 @@ def centred_shift_level(N: int, M: int) -> float:
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the loss of system P with the best attention logits, given the ratio `rho` of two parts of the value
-    matrix. If `rho` is negative, it is the loss in the valley at infinity, along which the weights grow without end.
+    """Returns the lowest loss of system P over all attention logits, for a value matrix whose two parts have the ratio
+    `rho`.
 
     The value matrix is v = alpha (I - P) + beta P, and rho = beta / alpha. P averages over the N categories; M is the
-    number of positions.
+    number of positions. With a negative `rho`, the loss is one in the valley at infinity, along which the weights grow
+    without end.
     """
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
@@ -251,10 +252,11 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks the paper's bound on init_sigma, where two terms of the gradient have equal size. The bound is a power of
-    the number of categories, and the printed exponent is wrong.
+    """Checks the exponent in the paper's bound on init_sigma, which is a power of the number of categories. The printed
+    exponent is wrong.
 
-    The weights are random. One term is linear in init_sigma, the other cubic.
+    At the bound, two terms of the gradient at random weights have equal size. One term is linear in init_sigma, the
+    other cubic.
     """
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
@@ -307,8 +309,8 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the formula for system P's loss when softmax puts all attention of each query on one position, which may
-    be wrong. Compares the formula with the loss of the best value matrix, computed on all texts.
+    """Checks the formula for system P's loss when softmax puts all attention of each query on one position, which need
+    not be the right one. Compares the formula with the loss of the best value matrix, computed on all texts.
     """
     errors = []
     for N, M in SIZES:

@@ -246,8 +246,11 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares the attention matrices of each flavour (penalty that favours a solution) with those of its solution: how
-    much of their weight lies in the solution's blocks, and how the blocks correlate. Rows are medians over trainings.
+    """Compares the attention matrices that are learned with each flavour (penalty that favours a solution) with the
+    matrices of its solution.
+
+    For each matrix, one row gives the share of its squared entries in the block where the solution has its weights, and
+    one how this block correlates with the solution's. Both are medians over trainings.
     """
     rows = []
     for flavour, blocks in _BLOCKS.items():

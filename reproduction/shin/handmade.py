@@ -88,9 +88,9 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
     """Returns the weights of solution 2. The attention logit of each token is the target table's entry for its category
-    and the current one. The value matrix keeps these logits apart, in one row for each position.
+    and the current one. The value matrix writes the logit of each position into an entry of its own.
 
-    The values move the row of j = i - 1 to that of position i, where the feed-forward part reads the answer.
+    The logit of position j = i - 1 goes into the entry of position i, where the feed-forward part reads the answer.
     """
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
@@ -135,8 +135,10 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the scale of a solution's answers, and the bias before the ReLU that keeps it from cutting any answer.
-    The bias is subtracted again after the ReLU; the printed form has none.
+    """Returns the scale of a solution's answers, and an offset that is added to the answers before the ReLU, so that it
+    sets no negative answer to 0.
+
+    The offset is subtracted again after the ReLU. It is 0 for the form that the paper prints, which has no offset.
     """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
@@ -311,8 +313,8 @@ def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tenso
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Returns the largest absolute error over all problems. `error` is a function that computes errors from a target
-    table and texts.
+    """Returns the largest absolute value that `error` computes on any of the given problems. `error` is called with a
+    target table and the problem's texts.
     """
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 

@@ -153,16 +153,21 @@ distance, so a gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the name of the family to which each stationary point of system P (attention by positions) belongs,
-    (n_points,). `levels`, each (n_points,), are reference losses by name.
+    """Returns for each stationary point of system P (attention by positions) the name of the family to which it
+    belongs, (n_points,); `none` if it belongs to none of them.
+
+    `levels`, each (n_points,), are reference losses by name.
     """
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns the name of the family to which each stationary point of system C (attention by categories) belongs,
-    (n_points,). `levels`, each (n_points,), are reference losses by name.
+    """Returns for each stationary point of system C (attention by categories) the name of the family to which it
+    belongs, (n_points,); `none` if it belongs to none of them.
+
+    `levels`, each (n_points,), are reference losses by name. Two further families are told by row sums or diagonal
+    entries that are 0.
     """
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
@@ -277,8 +282,8 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """Returns the largest error of the claim that the given points have gradient 0, the given loss and the given
-    Hessian index (number of directions in which the loss curves down).
+    """Returns the largest deviation of points from what is claimed of them: that they have gradient 0, the given loss
+    and the given Hessian index (number of directions in which the loss curves down).
 
     Args:
         found: The points.

@@ -46,22 +46,22 @@ class BorderModel:
     n_trials: int
 
     def border(self, at: Floats) -> tuple[float, float, float]:
-        """Returns the border in init_sigma (where half of the trainings get stuck), with its 95% interval, if the other
-        terms of the model have the values `at`.
+        """Returns the border in init_sigma (where half of the trainings get stuck), with its 95% interval, if the
+        regression's terms of other parameters have the values `at`.
         """
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
         """Returns the factor, with its 95% interval, by which the border in init_sigma (where half of the trainings get
-        stuck) is multiplied if a term of the model rises by `units`.
+        stuck) is multiplied if one of the regression's terms of other parameters rises by `units`.
         """
         direction = np.zeros_like(self.coefficients)
         direction[2 + term] = units
         return self._exponential(direction)
 
     def p_value(self, terms: Sequence[int]) -> float:
-        """Returns the p-value of the hypothesis that the given terms do not move the border in init_sigma (where half
-        of the trainings get stuck).
+        """Returns the p-value of the hypothesis that the given terms of the regression do not move the border in
+        init_sigma (where half of the trainings get stuck).
 
         Wald's test with the F distribution.
         """
@@ -77,10 +77,11 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns what `direction` selects, with its 95% interval: a border in init_sigma (where half of the trainings
-        get stuck), or a factor by which a term multiplies the border.
+        """Returns exp(-(direction . coefficients) / slope), with its 95% interval, where the slope is the coefficient
+        of log sigma.
 
-        It is exp(-(direction . coefficients) / slope).
+        With the directions that `border` and `factor` pass, this is a border in init_sigma, or a factor by which a term
+        multiplies it.
         """
         from scipy import special
 

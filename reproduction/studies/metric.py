@@ -84,8 +84,8 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The measurements in the figure: how many trainings are runaways, whose weights grow without end, and at which
-    steps trainings leave the zero of the gradient.
+    """The measurements that `metric_figure` draws: how many trainings are runaways, whose weights grow without end, and
+    at which steps trainings leave the zero of the gradient.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.

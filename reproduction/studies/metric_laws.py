@@ -88,7 +88,9 @@ class RunawayLaw:
 
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
-        """Derives for the given learning rate which trainings run away: whose weights grow without end."""
+        """Derives the law that predicts runaways, whose weights grow without end, for a problem of the given size and a
+        learning rate.
+        """
         rates, modes_FF = modes_of_zero(n_categories, n_positions)
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
         modes = np.stack([modes_FF[3], modes_FF[2]])
@@ -217,11 +219,11 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant in the inequality that tells which small initial weights lead to a runaway, whose weights
-    grow without end.
+    """Returns the constant C of the rule that tells which small initial weights lead to a runaway, whose weights grow
+    without end.
 
-    Starts run away if |c_+| < C |c_-|^r, where C is the constant, c_+ and c_- are the components along the faster and
-    the slower mode (direction of growth), and r is the ratio of their growths; c_+ is positive and c_- has the given
+    Weights run away if |c_+| < C |c_-|^r. Here c_+ and c_- are the components of the weights along the faster and the
+    slower mode (direction of growth), and r is the ratio of the modes' growths; c_+ is positive and c_- has the given
     sign.
     """
     low, high = 1e-4, 1e4
@@ -301,8 +303,8 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Counts the random initial weights for which the value matrix's two coordinates, alpha and beta, have opposite
-    signs after its norm has grown by each factor in `FACTORS`.
+    """Counts the random initial weights for which alpha and beta, the value matrix's two coordinates, have opposite
+    signs once the matrix's norm has grown by a factor; one count for each factor in `FACTORS`.
 
     The second row of the result, (2, n_factors), counts only those with beta / alpha below half of `border_ratio`.
     """

@@ -122,8 +122,10 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns the factor by which each setting, such as float32, should in theory multiply the init_sigma at which half
-    of the trainings are stuck.
+    """Returns by which factor each setting should in theory multiply the init_sigma at which half of the trainings are
+    stuck: float32 relative to float64, and an attention scale relative to scale 1.
+
+    The factor of `layer_norm_eps` is 1: it should have no effect.
 
     The factors follow if attention's gradient has the size (attention scale) * init_sigma^2 and L-BFGS stops by
     comparing losses.
@@ -161,8 +163,9 @@ def one_border(trials: Trials) -> ComparedValue:
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Fits a regression model of the init_sigma at which half of the trainings are stuck. Returns the columns
-    (n_trials, terms) of each parameter, and the model, which is `None` if the trials do not suffice.
+    """Fits a regression model of the init_sigma at which half of the trainings are stuck. Returns the regression's
+    columns for each parameter, (n_trials, n_columns), and the model; `None` for the model if the trials do not show how
+    init_sigma acts.
     """
     columns = {
         "dtype": [trials.dtype == "float32"],
@@ -195,10 +198,10 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields rows with the init_sigma at which half of the trainings are stuck, for each attention scale with each
-    floating-point type and with each model variant.
+    """Yields rows with the init_sigma at which half of the trainings are stuck: one for each pair of attention scale
+    and floating-point type, and one for each pair of attention scale and model variant.
 
-    Each row uses its own trials alone, without regression.
+    Each row is computed from the pair's trials alone, without regression.
     """
     for names, column in ((DTYPES, trials.dtype), (VARIANTS, trials.variant)):
         for first, scale in itertools.product(names, SCALES):
@@ -295,7 +298,9 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
     """Returns rows that count the trials in which no training is stuck, those in which all are solved, and those near
-    the border between stuck and free. Each row counts among all trials and among the last ones drawn.
+    the border between stuck and free. Each row counts among all trials and among the last `_N_LAST` drawn.
+
+    Further rows give the border and, if it is found, the median distance of these last trials from it.
     """
     border = one_border(trials)
     counts = {
