@@ -104,8 +104,8 @@ order by value limit 1 offset (
 
 
 def reproduce_corpus(directory: Path, console: Console, corpus: str) -> Comparison:
-    """Trains translators on a user's prepared corpus, with all or only short sentences, 2 attention scales, and 4
-    seeds, and compares their BLEU scores with the paper.
+    """Trains translators on a corpus that the user has prepared, and compares their BLEU scores with the paper. They
+    train on all sentences or on the short ones only, with 2 attention scales and 4 seeds.
     """
     shipped = load_sweep("translation_lengths")
     spec = shipped.fix({"corpus": corpus}).but(replicates=N_REPLICATES)

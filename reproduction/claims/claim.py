@@ -327,10 +327,10 @@ def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """Reads the recorded results of all earlier repetitions of claims: which claims were tested in each run, and which
-    of them agreed.
+    """Reads the recorded results of all earlier repetitions of claims: which claims were tested in each repetition, and
+    which of them agreed.
 
-    A run is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
+    A repetition is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
     """
     by_name = {stated.name: stated for stated in claims}
     runs = {}
@@ -360,7 +360,9 @@ def write_again(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
 
 
 def table(runs: Mapping[str, Sequence[Tested]]) -> str:
-    """Formats as a Markdown table how many claims each repeating run tested, and how many agreed and failed."""
+    """Formats as a Markdown table how many claims each repetition of claims tested, and how many of them agreed and
+    failed.
+    """
     lines = ["| run | tested | agreed | failed |", "|---|---|---|---|"]
     for name, tested in [*runs.items(), ("all", [result for results in runs.values() for result in results])]:
         agreed = sum(result.agrees for result in tested)

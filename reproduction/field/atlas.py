@@ -86,8 +86,8 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def _others(data: SweepData) -> str:
-    """Formats the three most frequent outcomes other than `solved` of a problem's trainings, with their details and
-    counts.
+    """Formats the three most frequent outcomes of a problem's trainings other than `solved`, each with its detail and
+    how many trainings have it.
     """
     counts: Counter[str] = Counter()
     row: dict[str, Any]

@@ -111,8 +111,8 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Refines the angle at which a function has a maximum (`sign` 1) or a minimum (`sign` -1), starting from the
-    nearest angle of a grid.
+    """Refines the angle at which a function has a maximum (`sign` 1) or a minimum (`sign` -1). The given angle is the
+    extremum among the points of a grid.
     """
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):

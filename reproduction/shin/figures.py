@@ -113,7 +113,9 @@ def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
 
 
 def swept_full(directory: Path, console: Console) -> SweepDirectory:
-    """Runs a sweep at the paper's size, or continues it. It uses compiled gradients, which halve the time."""
+    """Runs the sweep of the combined model with four different penalties at the paper's size, or continues it. It uses
+    compiled gradients, which halve the time.
+    """
     return swept("shin_flavours_full", directory, console, engine="auto")
 
 
