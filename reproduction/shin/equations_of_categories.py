@@ -87,8 +87,8 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns the ratios of two entries of the value matrix at which `gain` has a maximum or minimum. `gain` is how
-    much lower the loss is with the best attention logits than with outputs of 0.
+    """Returns the maxima and minima of `gain` over the ratio of two entries of the value matrix. `gain` is how much
+    lower the loss is with the best attention logits than with outputs of 0.
 
     The ratio o / p is the tangent of an angle that is searched from 0 to pi.
 
@@ -111,8 +111,8 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Refines the angle at which a function has a maximum (`sign` 1) or a minimum (`sign` -1). The given angle is the
-    extremum among the points of a grid.
+    """Refines the angle of a local maximum (`sign` 1) or minimum (`sign` -1) of a function, given the grid point next
+    to it.
     """
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
