@@ -39,8 +39,8 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs a shipped sweep to its end, or resumes it. A sweep that has ended is only read, because the published copies
-    of sweeps cannot be resumed.
+    """Runs a sweep that is shipped with attnsweep to its end, or resumes it if its directory exists. A finished sweep
+    is only opened, so published sweeps, which cannot be resumed, can be used too.
 
     Args:
         name: The name of the shipped sweep.
@@ -122,7 +122,7 @@ class Trained(Generic[P]):
 
     @property
     def evidence(self) -> Evidence:
-        """The measurements at the probes of the trainings, (n_trainings, n_probes) each."""
+        """The measured metrics of the trainings, each (n_trainings, n_probes). A probe is a measured step."""
         return self.result.evidence
 
 

@@ -210,7 +210,8 @@ class Mixture:
         return {name: drawn[name] for name in self._kernels}
 
     def _number(self, name: str, kernel_P: NDArray[np.int64], quantile_P: _Floats) -> _Floats:
-        """Computes values of a numeric parameter: for each point the given quantile of its kernel, by a closed formula.
+        """Computes values of a numeric parameter, one for each point: a quantile of the kernel that was chosen for the
+        point, by a closed formula.
 
         Optuna instead inverts each cumulative distribution by Newton's method.
         """
@@ -250,8 +251,9 @@ def _choice_column(logs_VK: _Floats) -> Callable[[float], _Floats]:
 
 
 def _integer_column(kernels: Any) -> Callable[[float], _Floats]:
-    """Returns a function of an integer value: for each kernel, the log probability of the interval of width `step`
-    around the value."""
+    """Returns a function that maps an integer value to the log probabilities, (n_kernels,), which the kernels give to
+    the interval of width `step` around the value.
+    """
     scale = math.log if kernels.is_log else float
     half = kernels.step / 2
 

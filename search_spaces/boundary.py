@@ -83,8 +83,9 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits the Gaussian process to the counts of stuck trainings, first its kernel. Equal counts give equal
-        surfaces."""
+        """Fits the hyperparameters of the kernel, and then the Gaussian process, to the counts of stuck trainings. The
+        same counts always give the same surface.
+        """
         kernel = _fitted_kernel(
             counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
         )
@@ -119,8 +120,9 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """Returns the Gaussian process's kernel that maximizes the likelihood of the counts. It is cached, because all
-    draws of a batch use the same counts."""
+    """Returns the Gaussian process's kernel with the hyperparameters that maximize the likelihood of the trials'
+    numbers of stuck trainings. It is cached, because all draws of a batch use the same trials.
+    """
     points_ND, n_stuck_N, n_N = (np.frombuffer(data) for data in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(

@@ -42,8 +42,11 @@ class JsonCmaEsSampler(CmaEsSampler):
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Splits the state of the CMA-ES optimizer, as JSON, into attributes of a trial. The state is read from the
-        sampler itself; the argument, Optuna's pickle of it, is ignored."""
+        """Returns the state of the CMA-ES optimizer as attributes of a trial: JSON text, cut into pieces that every
+        database accepts.
+
+        Optuna passes its own pickle of the state as the argument. It is ignored: the state is read from the optimizer.
+        """
         del optimizer_str
         text = json.dumps(self._optimizer.__getstate__(), default=_to_json)
         begins = range(0, len(text), _MOST_CHARACTERS)

@@ -85,8 +85,8 @@ def _made_by(path: Path, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Makes the path of a workload's file absolute, taking it relative to the spec's folder. The name of a registered
-    workload stays unchanged.
+    """Makes the file's path in a workload `FILE.py:CLASS` absolute; a relative path starts at the spec's folder. Any
+    other workload is a registered name and is returned unchanged.
 
     So the sweep can be resumed from any directory.
     """

@@ -30,8 +30,9 @@ class StuckRate(SpecModel):
 
 
 class Rate(Positional):
-    """An objective: the share of a trial's trainings that end with a given outcome. `Rate("stuck")` counts all outcomes
-    that are stuck."""
+    """An objective: the share of a trial's trainings that end with a given outcome. `Rate("stuck")` is the share of
+    stuck trainings, whichever of the stuck outcomes they have.
+    """
 
     positional = ("outcome",)
 
@@ -50,8 +51,9 @@ class Rate(Positional):
 
 
 class LossQuantile(SpecModel):
-    """An objective: a quantile of the final `eval_loss` over a trial's trainings. A diverged training counts as the
-    worst finite loss."""
+    """An objective: a quantile of the final `eval_loss` over a trial's trainings. A training without a finite loss
+    counts as the worst.
+    """
 
     kind: Literal["loss_quantile"] = "loss_quantile"
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
@@ -65,8 +67,8 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """An objective: a quantile, over a trial's trainings, of the step from which on a training keeps a given outcome,
-    such as `solved`.
+    """An objective that tells how early trainings reach a given outcome, such as `solved`. It is a quantile, over a
+    trial's trainings, of the step from which on the outcome holds until the end.
 
     A training that ends with another outcome counts as one in which the outcome never held.
     """

@@ -70,8 +70,8 @@ class RandomDraws:
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """Draws parameters at random for the first trials of a sweep, whatever its sampler. Invalid combinations are left
-    out.
+    """Draws the parameters of a sweep's first trials at random, even if the sweep names another sampler. Invalid
+    combinations are left out.
 
     Raises:
         SpecError: If all of them are invalid.

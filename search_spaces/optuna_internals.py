@@ -48,8 +48,9 @@ def constraint_attribute(name: str) -> str:
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """Returns the kernels of a Parzen estimator (the density that TPE fits): their weights, and for each parameter its
-    Optuna distribution and its kernels."""
+    """Returns the weights of the kernels of a Parzen estimator (the density that TPE fits), and by parameter name a
+    pair: the parameter's Optuna distribution, and the kernels' one-dimensional densities of this parameter.
+    """
     mixture = estimator._mixture_distribution
     space = estimator._search_space
     columns = zip(space.values(), mixture.distributions, strict=True)

@@ -47,8 +47,9 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields of this quantity go together. For example, only the rate of an event may have the field
-        `before`."""
+        """Whether this combination of fields is allowed. For example, only the rate of an event may have the field
+        `before`.
+        """
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -88,7 +89,9 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Whether the statement compares medians of a metric, instead of rates or medians of steps."""
+        """Whether the statement is about medians of a metric's final value. Otherwise it is about rates or about
+        medians of steps.
+        """
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property

@@ -86,8 +86,8 @@ def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValu
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials for each curve of the figure, by the curve's name. Their field `n_zero` counts the trainings
-    that end at a zero of the gradient.
+    """Returns the trials of each curve of the figure, by the curve's name. A trial's `n_zero` is the number of its
+    trainings that end at a zero of the gradient.
     """
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
@@ -105,8 +105,8 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 
 def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
-    """Sorts the trials of each curve into logarithmic bins of init_sigma. Returns the numbers of the bins, and for each
-    curve and bin how often trainings end at a zero of the gradient.
+    """Sorts the trials of each curve into bins of log10(init_sigma). Returns the indices of the bins, and for each
+    curve the rate of trainings that end at a zero of the gradient in each bin.
     """
     places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
     every = np.concatenate(list(places.values()))

@@ -80,7 +80,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
-    """Returns the swept parameters as regression columns (n_trials, terms) by name."""
+    """Returns for each swept parameter, by name, the columns that stand for it in the regression, (n_trials,
+    n_columns).
+    """
     decades = np.log10(sigma / _CENTRE)
     parts = {"init_sigma": np.column_stack([decades, decades**2, decades**3]), "layer_norm_eps": np.log10(eps)[:, None]}
     for name, (_, *levels) in _LEVELS.items():
@@ -120,8 +122,8 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns a row with the factor by which one regression term multiplies the excess loss (above the lowest
-    achievable loss).
+    """Returns a table row: the factor by which the excess loss (above the lowest achievable loss) changes if one
+    regression term grows by 1.
 
     The factor is the exponential of the term's coefficient.
     """
@@ -174,8 +176,8 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports hazard ratios: how much faster attention heads take a role if every query may see more keys outside its
-    window. Heads with windows of equal size are compared.
+    """Reports hazard ratios: how much faster attention heads take a role if each query may see more keys in addition to
+    those in its window (`num_pos`). Heads are only compared with heads whose windows have equal size.
     """
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:

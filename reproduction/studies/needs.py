@@ -24,8 +24,8 @@ MARKOV = ("unigram", "bigram", "previous_token, layer 0", "induction, layer 1", 
 
 
 def compare(title: str, shown: Sequence[str], sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Returns hazard ratios: how much faster trainings of a finished sweep reach goals with each intervention than
-    without one.
+    """Reports hazard ratios: for each intervention, how much faster trainings of a finished sweep reach goals, such as
+    `solved`, than without it.
 
     Args:
         title: The subject, the title of the table.

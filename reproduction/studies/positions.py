@@ -104,8 +104,8 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains positions-only models (system P) from starts near the zero of the gradient, and draws their losses, with
-    the plateau at the loss of the mean predictor.
+    """Trains positions-only models (system P) from starts near the zero of the gradient. Draws their losses, and as
+    lines the losses at which they may rest, such as that of the output 1/N for all N categories.
     """
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
@@ -159,7 +159,7 @@ def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Returns rows that describe trainings far down in the valley at infinity, a descent along which the weights grow
+    """Returns the table rows on trainings far down in the valley at infinity, a descent along which the weights grow
     without end. Draws no figure.
     """
     return _followed(size)[1]

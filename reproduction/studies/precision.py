@@ -142,8 +142,10 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Finds the init_sigma at which half of the full models are stuck, with keys and queries as two matrices and merged
-    into one. The models are those whose attention depends on positions only.
+    """Finds the init_sigma at which half of the trainings of full models end stuck, once with keys and queries trained
+    as two matrices, and once with their product trained as one.
+
+    The models are the variants whose attention depends on positions only.
     """
     del directory
     n_seeds = len(seeds)

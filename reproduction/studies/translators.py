@@ -179,8 +179,8 @@ from nearest join trainings using (training_id) group by all order by all
 
 
 def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports for each setting of a sweep of translators how many attention heads are positional. The sweep may be
-    unfinished.
+    """Reports for each combination of swept values how many translators have a positional attention head. The sweep may
+    be unfinished.
     """
     del directory
     rows: list[ComparedValue] = []
@@ -204,8 +204,8 @@ PLANTED = {"encoder_self": (-1, 0, 1), "decoder_self": (-1, 0)}
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The settings of the study that moves a part of trained translators' attention to the key at one offset from each
-    query.
+    """The settings of `reproduce_power`: how many translators are trained, and which shares of their attention are
+    moved to the key at one fixed distance from each query.
 
     Attributes:
         n_trainings: The number of translators, which have the workload's default parameters.
@@ -226,8 +226,8 @@ FULL_SIZE = Size()
 
 
 def reproduce_power(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Tests whether the labels find positional heads: moves a part of trained translators' attention to the key at one
-    offset from each query, and counts the heads that are then labelled positional.
+    """Tests whether positional heads would be found: moves a share of the attention of trained translators to the key
+    at one fixed distance from each query, and counts the heads that are then labelled positional.
     """
     del directory
     console.print(f"training {size.n_trainings} translators")

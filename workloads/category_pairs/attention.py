@@ -85,8 +85,8 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Sums values over positions, weighted by attention, as one matrix product. Returns the sums for each text and
-    category, (n_texts, n_categories, n_outputs).
+    """Multiplies a matrix (n_outputs, n_positions) with a tensor (n_positions, n_texts, n_categories), as one product.
+    Returns a tensor (n_texts, n_categories, n_outputs).
     """
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)

@@ -39,8 +39,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 def certify(
     module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_]
 ) -> list[Certificate | None]:
-    """Tests whether stuck trainings deserve the labels of their outcomes. Returns the result of the test (certificate)
-    of each training, or `None` for a label without a test.
+    """Tests for each stuck training whether its outcome is right. Returns for each training the result of the test
+    (certificate), or `None` if its outcome has no test.
 
     Args:
         module: The module of ONE training.
@@ -62,8 +62,9 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Returns the losses of trainings as a function of their parameters, and the parameters that `state` holds. The
-    buffers of `state` are fixed."""
+    """Splits the state of trainings (parameters and buffers). Returns the losses as a function of the parameters, with
+    the buffers held fixed, and the parameters.
+    """
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 

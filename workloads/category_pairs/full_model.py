@@ -105,8 +105,8 @@ def _share(part_BM: Tensor, text_BM: Tensor) -> float:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the weights that a penalty pulls to zero. The penalty of each variant ("flavour") of the
-    combined model favours one of three solutions; `unconstrained` has no penalty.
+    """Returns masks of the weights that the combined model's penalty pulls to zero. The variant (`flavour`) tells which
+    of three solutions the penalty favours; for `unconstrained`, which has no penalty, all masks are 0.
 
     The paper names the flavours and does not print their losses; these are ours:
 

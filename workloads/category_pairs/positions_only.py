@@ -77,7 +77,7 @@ class PositionsOnly(nn.Module):
 
     def coordinates(self) -> dict[str, Tensor]:
         """Returns four measures of the weights: the norms of the logits and of the values, and the coefficients `alpha`
-        and `beta` of the value matrix.
+        and `beta` of two parts of the value matrix.
 
         `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
         P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow

@@ -74,8 +74,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Returns how a compiled program divides the texts of a full model into parts, which it computes one after the
-        other; `None` for systems P and C, whose texts are not divided.
+        """Returns which tensor of texts a compiled program of a full model processes in parts, and how many texts a
+        part has at most; `None` for systems P and C, whose texts are not divided.
         """
         if not parameters.is_full:
             return None
@@ -117,8 +117,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors to compare with: exact ones, or for system C (attention by
-        categories) averages over the texts of the batch, if it has any."""
+        """Returns the losses of simple predictors, by name. They are exact expectations, except for system C (attention
+        by categories) with texts in the batch: then they are averages over these texts.
+        """
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

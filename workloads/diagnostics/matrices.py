@@ -35,8 +35,8 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """The role scores of attention matrices, and their distances to the identity, to bands, and to the identity with
-    blocks.
+    """Scores of attention matrices that need no tokens: for roles such as `previous_token`, and the distances to the
+    identity, to bands, and to the identity with blocks.
 
     These families are called Sigma_1, Sigma_2 and Sigma_3. All rows of a block attend to one column.
 
@@ -72,8 +72,8 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes role scores of attention matrices, and their exact distances to structured matrices: the identity,
-    bands, blocks.
+    """Computes the scores of attention matrices that need no tokens: for roles such as `previous_token`, and the exact
+    distances to structured matrices (the identity, bands, blocks).
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
@@ -139,7 +139,8 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which blocks the best fit may have, as a mask indexed [w - 1, p] by their height w and number p.
+    """Returns among which block sizes the nearest matrix with blocks is sought, as a mask indexed [w - 1, p] by the
+    number w of rows of a block and the number p of blocks.
 
     The matrices are the identity with p blocks of w rows that attend to one column (Sigma_3).
     """
@@ -159,8 +160,8 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Returns by name the distance of each head's attention to structured matrices (identity, band, blocks) that may
-    have up to `n_free` further nonzero entries.
+    """Returns by name the distance of each head's attention to the nearest structured matrix (identity, band, blocks)
+    to which up to `n_free` nonzero entries may be added anywhere.
 
     Each head has its own half-width (`windows`) and number of blocks (`num_pos`).
     """
@@ -179,7 +180,8 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Selects each head's distance to one band: the one with the head's half-width in `window_H`. The last axis of
-    `bands` is the half-width."""
+    """Returns each head's distance to the band of the head's own half-width, `window_H`, from its distances to the
+    bands of all half-widths (the last axis of `bands`).
+    """
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
