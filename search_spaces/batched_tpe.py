@@ -48,8 +48,9 @@ class BatchedTPESampler(TPESampler):
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Returns the parameters that are drawn together. They are cached for a whole batch, because Optuna's method
-        reads all trials."""
+        """Returns the parameters that are drawn together. They are determined once for each batch, because Optuna's
+        method reads all trials, which is slow.
+        """
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 

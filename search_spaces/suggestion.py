@@ -134,8 +134,8 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns in order the parameters that a trial can draw next. A parameter that depends on another is left out until
-    the other has a value.
+    """Returns the parameters that a trial can draw next, by name: first unconditional ones, then those that depend on a
+    parameter which has a value already.
 
     Args:
         drawn: The values drawn for the trial so far.

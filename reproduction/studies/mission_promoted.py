@@ -77,8 +77,8 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
 
 
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
-    """Reports which share of the trainings stuck in float32 is free when repeated in float64. Its interval takes into
-    account that trainings of one trial end alike.
+    """Reports the share of trainings stuck in float32 that are free when repeated in float64, with an interval. The
+    interval takes into account that trainings of one trial end alike.
     """
     _, place = np.unique([row["trial"] for row in rows], return_inverse=True)
     rate = share_of(np.bincount(place), np.bincount(place, weights=~stays))

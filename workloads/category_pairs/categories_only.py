@@ -120,9 +120,7 @@ class CategoriesOnly(nn.Module):
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean of each column of a table, over the distribution of categories, and the table with these means
-    subtracted.
-    """
+    """Returns the mean of each column of a table, and the table with these means subtracted."""
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N
 

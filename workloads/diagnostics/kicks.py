@@ -127,7 +127,8 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 
 
 class _Scaled:
-    """The loss in units that suit L-BFGS, whose tolerances are absolute and whose first step has length 1.
+    """The loss as a function of the weights, both rescaled, because L-BFGS has absolute tolerances and a first step
+    of length 1.
 
     The weights' displacement from the start is in units of the kick (the noise that was added), so that the first step
     is no longer than the kick was. The loss's change from the start is in units of the gradient at the start.
