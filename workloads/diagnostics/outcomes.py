@@ -41,8 +41,8 @@ def gamma(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) equal their training's `level`, up to the relative difference
-    `AT_LEVEL`."""
+    """Returns a mask of the losses (n_trainings, n_probes) that differ from their training's `level`, such as the loss
+    of a simple predictor, by at most the fraction `AT_LEVEL` of the level."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -52,7 +52,8 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns for each label a mask of the losses that are at its reference level (the loss of a simple predictor).
+    """Returns for each label a mask of the losses that are at the reference level (the loss of a simple predictor) that
+    the label names.
 
     A loss is at the nearest level if their relative difference is at most `AT_LEVEL`. The loss alone does not tell
     levels apart that are nearer to each other than twice this. The detail then names all of them.
@@ -99,8 +100,8 @@ def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> 
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) are still falling: by more than `MOVING_SHARE` over the last fifth
-    of the steps taken so far."""
+    """Returns where losses (n_trainings, n_probes) have fallen, over the last fifth of the steps taken so far, by more
+    than the fraction `MOVING_SHARE` of their value."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
@@ -151,8 +152,8 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns for each training the index of the probe (measured step) from which on its outcome stayed the final
-    one."""
+    """Returns for each training the index of the first probe (measured step) from which on its outcome no longer
+    changed."""
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     has_other_outcome = (outcome != final) & (probes < last_probe[:, None])

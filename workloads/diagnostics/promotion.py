@@ -28,8 +28,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 def certify_stuck(
     workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
-    """Tests the labels of a random sample of stuck trainings. Returns a certificate for each training that was tested,
-    `None` for all others.
+    """Tests with `Workload.certify` whether a random sample of the stuck trainings is labelled correctly. Returns the
+    result for each training that was tested, `None` for all others.
 
     A training is in the sample if a random number drawn from its own seed is below its share. So the sample does not
     depend on which trainings share a pack (one program).

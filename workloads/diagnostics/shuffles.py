@@ -161,7 +161,7 @@ class PooledStructure:
 
     def scores(self) -> dict[str, Tensor]:
         """Returns by name, in the order of `SCORES`, the scores of all heads: their mean distances to structured
-        matrices, and how far these are below chance.
+        matrices, and how far these lie below the distances of shuffled attention.
 
         - sigma_1, sigma_2_w<w>, sigma_3: the mean distances per token to the identity, to bands of half-width w, and to
           the identity with blocks.

@@ -232,7 +232,10 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 class _Savings:
     """How much each possible block (adjacent rows that all attend to one column) lowers the distance between an
-    attention matrix and the identity. The last axis is the head."""
+    attention matrix and the identity.
+
+    The head is the last axis of all tensors.
+    """
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -294,9 +297,9 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
     """Returns the distances of attention matrices to the nearest matrices that are zero outside `support_TT`, except at
-    some free entries.
+    0 to `n_free` entries anywhere (free entries).
 
-    The number of free entries (entries at any place), 0 to `n_free`, is the last axis.
+    The number of free entries, 0 to `n_free`, is the last axis.
     """
     gains, cost = _gains(attention, support_TT.to(attention))
     return _after(gains.flatten(-2), cost.sum(-1), n_free)
@@ -306,7 +309,7 @@ def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
     """Returns the distances of attention matrices to the identity with blocks (adjacent rows that all attend to one
-    column) and some free entries, which may have any size.
+    column), where 0 to `n_free` entries anywhere may have any value (free entries).
 
     There are `num_pos` blocks of `window` rows. The number of free entries, 0 to `n_free`, is the last axis.
 
@@ -347,10 +350,10 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns by how much each further entry that may be nonzero lowers a row's distance to a structured matrix, and
-    the distance without such entries.
+    """Measures each row's distance to the nearest row that is nonzero only on `support`. Returns how much the distance
+    falls with each entry outside `support` that may be nonzero too, and the distance if none may.
 
-    The structured matrix is nonzero only on `support`. The further entries are ordered by size, the largest first.
+    The entries outside `support` are added in the order of their size, the largest first.
     """
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
@@ -360,8 +363,8 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distances if 0, 1, ..., `n_free` entries are free. Each free entry lowers the distance `cost` by the
-    largest remaining one of the `gains`.
+    """Returns the distances to a structured matrix in which 0, 1, ..., `n_free` entries may have any value (free
+    entries). Without any, the distance is `cost`; each lowers it by the largest of the `gains` that is left.
 
     The number of free entries is the last axis.
     """
@@ -373,8 +376,8 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
-    """Adds the distances of two sets of rows, with the free entries divided between the sets in the way that makes the
-    sum least.
+    """Adds the distances of two sets of rows, for 0, 1, ... free entries (which may have any value) in both sets
+    together. The free entries are divided between the sets so that the sum is least.
 
     For f = 0, 1, ... free entries, on the last axis, it is the minimum over k of first[k] + second[f - k].
     """

@@ -204,8 +204,8 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Raises if a workload's own `judge` names one of two reference levels for a training, although they are so close
-    that the loss does not tell them apart.
+    """Raises if a workload's own `judge` gives a label that names only one of two reference levels, although a loss
+    cannot tell the two apart because they are too close.
 
     Two levels are so close if they differ by at most twice `AT_LEVEL`. A table of verdicts needs no check, because its
     rows `AtLevel` name both levels.

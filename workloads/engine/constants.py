@@ -28,7 +28,8 @@ OF_THE_ENGINE = frozenset(TrainingParameters.declared())
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Makes modules raise an error if they read a parameter whose value may differ between trainings.
+    """Makes modules raise an error if they read a hyperparameter (a field of `TrainingParameters`) whose value may
+    differ between trainings.
 
     The `TrainingParameters` that the modules store are replaced by guarded copies.
     """
@@ -42,8 +43,8 @@ def share_parameters(modules: Sequence[nn.Module]) -> None:
 
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
-    """Returns the names of parameters that a module must not read, because trainings that share a program may differ in
-    them."""
+    """Returns the names of hyperparameters that a module must not read, because they may differ between trainings that
+    share a program."""
     return getattr(type(parameters), "_unshared", frozenset())
 
 
@@ -170,8 +171,8 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content, or by its type alone if its parts are compared one by
-    one, as those of a list are."""
+    """Describes a value by its type and a digest of its content. A list, or another value whose parts are compared one
+    by one, is described by its type alone."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):

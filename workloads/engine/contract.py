@@ -61,7 +61,8 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first training, whose static parameters are those of all trainings."""
+        """The parameters of the first training. A workload reads static parameters here, because they are equal in all
+        trainings."""
         return self.trainings[0].parameters
 
     @property

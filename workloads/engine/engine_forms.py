@@ -171,8 +171,8 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a replacement of a PyTorch function with this context switched on. PyTorch switches it off during
-        `__torch_function__`."""
+        """Runs the engine's version of a PyTorch function, with replacement switched on for the functions that it
+        calls. PyTorch switches replacement off during `__torch_function__`."""
         with self:
             return form(*args, **kwargs)
 

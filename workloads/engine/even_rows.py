@@ -24,7 +24,8 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU round alike for every training.
+    """Returns a context in which sums, means and norms on a GPU round alike for every training, wherever its numbers
+    lie in memory.
 
     For this, they read rows that start at a multiple of four numbers in memory.
     """
@@ -32,8 +33,8 @@ def even_rows(device: torch.device) -> AbstractContextManager[object]:
 
 
 class EvenRows(TorchDispatchMode):
-    """A context that copies the rows of a sum on a GPU, so that each starts at a multiple of four numbers in memory. It
-    does nothing if all rows start there already."""
+    """A context that aligns the rows of sums on a GPU: if the memory address of some row is not a multiple of the size
+    of four numbers, it copies all rows so that each is."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -82,8 +83,8 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Returns whether an operation sums over many adjacent numbers in rows that do not all start at a multiple of four
-    numbers."""
+    """Returns whether an operation sums long rows of adjacent numbers of which some are not aligned (do not start at a
+    multiple of the size of four numbers in memory)."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]
@@ -94,7 +95,8 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies the numbers of each sum into a row of its own, padded with zeros to a multiple of four numbers."""
+    """Copies the numbers of each sum into a row of its own, and pads the rows with zeros to a multiple of four numbers,
+    so that all rows are aligned in memory."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

@@ -120,7 +120,8 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Names the optimizer's operations, for the key by which compiled programs are looked up."""
+        """The names of the optimizer's constants, which determine its operations: a part of the key by which compiled
+        programs are looked up."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:

@@ -27,8 +27,8 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all trainings. A training's `init_sigma`, if it has one, is the standard
-    deviation.
+    """Draws the initial parameters of all trainings. Matrices have the standard deviation `init_sigma`. Where it is
+    NaN, the module's own initialization or that of PyTorch's layers takes its place.
 
     Where `init_sigma` is a number, matrices (two axes or more) are drawn from the random streams `init/<parameter
     name>`, and vectors (biases, layer-norm gains) keep the values from `build`.

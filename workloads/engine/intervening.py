@@ -91,7 +91,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Gives a module the buffers of `state` that fix the attention of heads or scale their logits."""
+    """Makes a module fix (clamp) the attention of heads and scale their logits as the buffers in `state` say."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))
@@ -139,8 +139,8 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns by name the buffers that fix the attention of heads or scale their logits. Each training has its own
-        step in `steps`."""
+        """Returns by name the buffers that fix (clamp) the attention of heads or scale their logits, for each training
+        at its own step in `steps`."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers

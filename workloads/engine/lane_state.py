@@ -30,8 +30,8 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns to which number, a power of two, a pack is filled up with copies of trainings on this device; `None` if
-    its size may shrink as trainings end.
+    """Returns how many trainings a pack computes on this device: a power of two, reached with copies of trainings.
+    Returns `None` on a CPU, where a pack shrinks as trainings end.
 
     Args:
         n_trainings: The number of trainings with which the pack begins, which is the ledger's column `pack_size`.
@@ -108,8 +108,8 @@ def shapes_of(batch: Batch) -> Hashable:
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """Makes the optimizer that the trainings' parameters name. Its state has the floating-point type that the trainings
-    need."""
+    """Makes the optimizer that the trainings' parameters name. Its state has the floating-point type of the model's
+    parameters; float32 for bfloat16 parameters, if the optimizer is of first order."""
     shared = lanes.shared
     # PyTorch's optimizers update bfloat16 parameters in float32 and round the result, so this function uses float32
     # too.

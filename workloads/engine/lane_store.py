@@ -94,7 +94,8 @@ class LaneStore(LaneState, Generic[P]):
         return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """Returns the batches of one or more steps, from `start` on and before `until`."""
+        """Returns the batches of successive steps, from `start` on and before `until`: at least the first, and further
+        ones only if they are drawn already."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             # Only one batch is kept if it has dropout masks, because masks take much memory.
@@ -170,7 +171,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the given trainings up to the fixed number that the pack computes at every step. Does
-        nothing if the pack has no fixed number."""
+        """Repeats the last of the given trainings until there are as many as the pack computes at every step. Does
+        nothing if this number is not fixed."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

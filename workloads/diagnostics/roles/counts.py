@@ -196,7 +196,8 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Sets attention to 0 at pairs of query and key that do not count, and finds each query's strongest key."""
+        """Sets attention to 0 where query or key is padding or a mask hides the key, and finds each query's strongest
+        key."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1

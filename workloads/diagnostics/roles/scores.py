@@ -143,7 +143,8 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Labels each head with one role: `positional`, `syntactic`, `rare_token` or `none`.
+    """Labels each head with one role whose threshold its scores meet: `positional` if it is among them, else the
+    stronger of `syntactic` and `rare_token`; `none` if it meets no threshold.
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
     `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both
@@ -205,9 +206,10 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Labels each head `previous_token` or `induction` if its score of that name is above `ROLE_SHARE`, else `none`.
+    """Labels each head `previous_token` or `induction` if its score of that name is above `ROLE_SHARE`
+    (`previous_token` if both are), else `none`.
 
-    If both scores are, which can happen when a segment has only one token, the label is `previous_token`.
+    Both scores can be above it when a segment has only one token.
     """
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 

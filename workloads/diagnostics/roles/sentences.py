@@ -33,10 +33,8 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the positions of the query and of the key of each arc, in both directions: two arrays (2, n_arcs).
-
-        In the first row the query is the dependent and the key its governor, in the second row vice versa.
-        """
+        """Returns for each arc the positions of a query and a key, two arrays (2, n_arcs): in the first row the query
+        is the dependent and the key its governor, in the second vice versa."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
@@ -129,8 +127,8 @@ def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
-    """Returns for each direction and dependency relation the most frequent offset (key - query) of the relation's arcs,
-    (2, n_relations).
+    """Returns for each dependency relation the most frequent offset (key - query) of its arcs, (2, n_relations): in the
+    first row the query is the dependent and the key its governor, in the second vice versa.
 
     If several offsets are equally frequent, the one nearest to 0 is returned.
     """

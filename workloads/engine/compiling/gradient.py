@@ -44,8 +44,8 @@ class Parts:
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """Returns the program's inputs besides the weights, for the trainings at positions `lanes`: the buffers, and
-        one part of the batch."""
+        """Returns the program's inputs besides the weights, for the trainings at the positions `lanes` of the first
+        axis: the buffers, and one part of the batch."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 

@@ -46,8 +46,8 @@ _FEWEST_OF_A_LOOP = 8
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks, without compiling, whether a graph can be computed for a block of trainings: its operations must be known
-    and its constants small.
+    """Checks, without compiling, whether a graph can be compiled: each operation must have a rule by which it is
+    computed for many trainings at once, and no constant tensor may be large.
 
     Raises:
         NoRuleError: For the first operation without a rule, or a constant with too many numbers.

@@ -161,7 +161,7 @@ def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
     """Turns the graph of one training's step into the graph of that step for a whole block of trainings. The new graph
-    updates its inputs in place."""
+    updates the parameters and the optimizer state in place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 

@@ -55,8 +55,8 @@ def check_lookup(node: Any) -> None:
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Refuses graphs with gather or scatter operations. With the training as first axis, a compiled program would
-    compute these operations one number at a time.
+    """Refuses graphs with gather or scatter operations. They would be slow in a compiled program whose first axis is
+    the training, because it would compute them one number at a time.
 
     Raises:
         NoRuleError: For the first such operation.
@@ -151,8 +151,8 @@ def _read_by(index: Tensor, source: Any) -> Any:
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to, with axes of size 1
-    appended for broadcasting."""
+    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to, shaped so that they
+    broadcast along the tensor's later axes."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 

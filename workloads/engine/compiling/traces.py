@@ -175,8 +175,8 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph in such a way that the compiler stores in memory each value that is read more than once, in whole or
-    in part.
+    """Runs a graph with `stored` applied to each value that is read more than once, in whole or in part. The compiler
+    then keeps these values in memory instead of computing them again.
 
     Stored values may have other strides than when the graph was traced, so a view of them may need a copy.
     """

@@ -75,7 +75,7 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A training step for blocks of trainings that has been traced and can now be compiled.
+    """The traced graph of one training's step, with everything that is needed to compile it for blocks of trainings.
 
     Attributes:
         examples: Example inputs for one block, with trainings as the last axis.

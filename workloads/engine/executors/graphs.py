@@ -100,7 +100,7 @@ updates its inputs in place."""
 
 class VmappedStep:
     """Takes steps of all trainings of a bucket (state at fixed memory addresses) with `vmap` and PyTorch's kernels,
-    without copies."""
+    directly on the bucket's tensors."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
@@ -144,8 +144,8 @@ class MergedPrograms:
 
 
 class MergedStep:
-    """Takes steps of all trainings of a bucket (state at fixed memory addresses) with one compiled GPU program, on
-    copies with trainings as the last axis."""
+    """Takes steps of all trainings of a bucket (state at fixed memory addresses) with one compiled GPU program. It
+    works on a copy of the state, in which the last axis is the training."""
 
     def __init__(self, programs: MergedPrograms) -> None:
         self._programs = programs
@@ -249,7 +249,7 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """Returns `None`, because no CUDA graph is captured of loss and gradient alone.
+        """Returns `None`: if only loss and gradient are needed, PyTorch computes them without a captured CUDA graph.
 
         They are needed for line searches, whose evaluations differ from each other, so a captured graph could not be
         replayed for them.
@@ -316,8 +316,8 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures several steps, one per element of `read`, as one CUDA graph. Also returns the tensors from which a
-        replay reads its inputs, with steps as first axis."""
+        """Captures several steps as one CUDA graph. Returns the graph, and the tensors from which a replay reads the
+        inputs that change from step to step, with steps as first axis."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

@@ -45,10 +45,8 @@ class Compiled(Generic[Reads]):
 
 @dataclass(frozen=True)
 class KnownPrograms:
-    """The programs that have been compiled for steps and for gradients; `None` where no program is possible.
-
-    Trainings that can share a program have the same key.
-    """
+    """The compiled programs for steps and for gradients, by a key that is equal for trainings that can share a program;
+    `None` if no program is possible for a key."""
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
